@@ -1,0 +1,3 @@
+//! The child: how it is started and how it ended.
+
+pub mod end;
