@@ -1,6 +1,7 @@
 //! sundown: starts a container's program, runs as PID 1 in front of it, and brings it down without losing a request.
 #![cfg_attr(not(test), no_main)]
 
+mod check;
 mod child;
 mod entry;
 mod signals;
