@@ -4,6 +4,7 @@
 mod check;
 mod child;
 mod entry;
+mod http;
 mod signals;
 
 /// C's `main`, in place of Rust's: the runtime's own start would set SIGPIPE to ignored before we could see what it was.
