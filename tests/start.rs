@@ -247,8 +247,11 @@ fn a_missing_or_broken_interpreter_is_named() {
     );
     let text_only = write(&directory, "text", "exit 0\n", 0o755);
     let script = write(&directory, "by-text", format!("#!{}\n", text(&text_only)), 0o755);
-    let output = run(&mut sundown([text(&script)]));
-    assert_eq!(output.code, Some(126), "{}", output.stderr);
+    fails(
+        &mut sundown([text(&script)]),
+        126,
+        &["by-text: ", text(&text_only), "is text without #!"],
+    );
 }
 
 #[test]
@@ -288,6 +291,15 @@ fn another_users_file_is_told_with_both_users() {
         .gid(NOBODY)
         .current_dir("/");
     fails(&mut command, 126, &["d/app: a directory on the way"]);
+    let path = format!("{}/d:/no/such", text(directory.path()));
+    let mut command = Command::new(&copy);
+    command
+        .args(["--", "no-such"])
+        .env("PATH", path)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/");
+    fails(&mut command, 127, &["no-such: no such file in PATH"]);
 }
 
 #[test]
@@ -331,7 +343,8 @@ fn a_noexec_mount_is_told() {
     let none = None::<&str>;
     let mut command = sundown([text(&file)]);
     let noexec = move || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
+        // SAFETY: takes flags.
+        Errno::result(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
         mount(Some(&here), &here, none, MsFlags::MS_BIND, none)?;
         Ok(mount(

@@ -46,13 +46,18 @@ fn path(file: &CString) -> &Path {
     Path::new(OsStr::from_bytes(file.as_bytes()))
 }
 
-/// The first file that is no directory, else the first that is anything but absent.
+/// The first file that is no directory, else the first that is anything but absent or out of sight.
 fn meant(program: &Program) -> Option<&Path> {
     let files = || program.files.iter().map(path);
-    let is_absent = |file: &&Path| matches!(fault_of_path(file), Some(Fault::Missing(_)));
+    let is_nowhere = |file: &&Path| match fault_of_path(file) {
+        Some(Fault::Missing(_)) => true,
+        // A command that is in no other directory of PATH need not be in this one.
+        Some(Fault::Closed) => program.searched.is_some(),
+        _ => false,
+    };
     files()
         .find(|file| fs::metadata(file).is_ok_and(|it| !it.is_dir()))
-        .or_else(|| files().find(|it| !is_absent(it)))
+        .or_else(|| files().find(|it| !is_nowhere(it)))
 }
 
 fn not_found(program: &Program) -> Reason {
@@ -133,7 +138,12 @@ fn fault_of_content(file: &Path, errno: Errno, depth: u8) -> Fault {
         Head::Script(Interpreter::None) => Fault::NoInterpreter,
         Head::Script(Interpreter::File(interpreter)) => {
             let fault = fault_of_file(&interpreter, errno, depth + 1);
-            Fault::Interpreter(interpreter, Box::new(fault))
+            // Where nothing is wrong with the interpreter to be seen, it is not to be blamed.
+            if fault == plain(errno) {
+                fault
+            } else {
+                Fault::Interpreter(interpreter, Box::new(fault))
+            }
         }
         Head::Text => Fault::Text,
         Head::Binary => Fault::Binary,
@@ -168,24 +178,35 @@ fn open(file: &Path) -> io::Result<(File, Vec<u8>)> {
 }
 
 fn fault_of_elf(file: &File, errno: Errno, depth: u8) -> Fault {
-    match Elf::read(file) {
-        None => Fault::BrokenElf,
-        // Only where the kernel refused it: binfmt_misc may run programs of other machines, and a kernel 32-bit ones.
-        Some(elf) if errno == Errno::ENOEXEC && elf.machine != Machine::THIS => Fault::OtherMachine(elf.machine),
-        Some(elf) if !elf.is_program => Fault::BrokenElf,
-        Some(Elf {
-            loader: Some(loader), ..
-        }) => {
-            let fault = Box::new(fault_of_file(&loader, errno, depth + 1));
-            Fault::Loader {
-                loader,
-                present: libc_of_image(),
-                fault,
-            }
-        }
-        Some(_) if errno == Errno::ENOEXEC => Fault::BrokenElf,
-        Some(_) => plain(errno),
+    let Some(elf) = Elf::read(file) else {
+        return Fault::BrokenElf;
+    };
+    // Only if the kernel refused it: binfmt_misc may run programs of other machines, and a 64-bit kernel 32-bit ones.
+    let refused = matches!(errno, Errno::ENOEXEC | Errno::ELIBBAD);
+    if refused && elf.machine != Machine::THIS {
+        return Fault::OtherMachine(elf.machine);
     }
+    let in_loader = elf
+        .loader
+        .filter(|_| elf.is_program)
+        .and_then(|loader| loader_fault(loader, errno, depth));
+    match in_loader {
+        Some(fault) => fault,
+        None if refused => Fault::BrokenElf,
+        None => plain(errno),
+    }
+}
+
+/// What is wrong with a program's loader, if something is to be seen there.
+fn loader_fault(loader: PathBuf, errno: Errno, depth: u8) -> Option<Fault> {
+    let fault = fault_of_file(&loader, errno, depth + 1);
+    // A loader in which nothing is found either is not to be blamed.
+    let found = fault != plain(errno) && fault != Fault::BrokenElf;
+    found.then(|| Fault::Loader {
+        loader,
+        present: libc_of_image(),
+        fault: Box::new(fault),
+    })
 }
 
 /// Which libc's loader lies where loaders lie.
@@ -294,11 +315,22 @@ mod tests {
     fn scripts_that_interpret_each_other_come_to_an_end() {
         let (_directory, it) = file(b"", 0o755);
         fs::write(&it, format!("#!{}\n", it.display())).expect("room for it");
-        let mut fault = fault_of_file(&it, Errno::ELOOP, 0);
-        while let Fault::Interpreter(_, inner) = fault {
-            fault = *inner;
+        assert_eq!(fault_of_file(&it, Errno::ELOOP, 0), Fault::Loop);
+    }
+
+    #[test]
+    fn a_sound_file_is_not_blamed_for_what_the_kernel_says() {
+        for (errno, expected) in [
+            (Errno::EPERM, Fault::NotPermitted),
+            (Errno::EACCES, Fault::Denied),
+            (Errno::ENOMEM, Fault::NoMemory),
+            (Errno::E2BIG, Fault::TooBig),
+            (Errno::EIO, Fault::Other(Errno::EIO)),
+        ] {
+            let sh = fault_of_file(Path::new("/bin/sh"), errno, 0);
+            assert_eq!(sh, expected, "a program");
+            assert_eq!(fault(b"#!/bin/sh\n", errno), expected, "a script");
         }
-        assert_eq!(fault, Fault::Loop);
     }
 
     #[test]

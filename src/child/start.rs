@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_leaves_no_zombie() {
+    fn a_failure_is_told() {
         for quiet in [false, true] {
             let error = start(&program(&["no-such-program"]), how(quiet)).expect_err("it is not there");
             assert_eq!(error.code, 127);
