@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod instance;
+
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
 
 /// How long anything here may take before it counts as hung.
