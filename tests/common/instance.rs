@@ -20,6 +20,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
+    files: Vec<(String, String)>,
 }
 
 impl Default for Launch {
@@ -31,6 +32,7 @@ impl Default for Launch {
             pid1: false,
             prefix: vec![],
             namespaces: vec![],
+            files: vec![],
         }
     }
 }
@@ -70,17 +72,32 @@ impl Launch {
         self
     }
 
-    /// Starts it with this program; `{dir}` in a word is the instance's folder, `{app}` is the fixture with its record.
+    /// With a file in the instance's folder, which is then where the program starts. It may be executed.
+    pub fn file(mut self, name: &str, content: &str) -> Self {
+        self.files.push((name.into(), content.into()));
+        self
+    }
+
+    /// Starts it with this program. In a word and in a file, `{dir}` is the instance's folder, and `{app}` and `{node}` are
+    /// the fixtures with their record.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py");
-        let record = folder.path().join("record");
-        let app = ["python3".to_owned(), fixture.to_owned(), record.display().to_string()];
-        let expand = |word: &&str| match *word {
-            "{app}" => app.to_vec(),
-            word => vec![word.replace("{app}", &app.join(" ")).replace("{dir}", &folder.path().display().to_string())],
+        let dir = folder.path().display().to_string();
+        let record = format!("{dir}/record");
+        let app = ["python3", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py"), &record];
+        let node = ["node", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.js"), &record];
+        let fill = |text: &str| {
+            text.replace("{app}", &app.join(" ")).replace("{node}", &node.join(" ")).replace("{dir}", &dir)
         };
+        let expand = |word: &&str| match *word {
+            "{app}" => app.map(String::from).to_vec(),
+            "{node}" => node.map(String::from).to_vec(),
+            word => vec![fill(word)],
+        };
+        for (name, content) in &self.files {
+            super::write(&folder, name, fill(content), 0o755);
+        }
         let (log, out) = (folder.path().join("stderr"), folder.path().join("stdout"));
         let mut words: Vec<String> = Vec::new();
         if self.pid1 || !self.namespaces.is_empty() {
@@ -98,6 +115,9 @@ impl Launch {
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(self.env).env_remove("RUST_BACKTRACE");
+        if !self.files.is_empty() {
+            command.current_dir(folder.path());
+        }
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
         let process = spawn(&mut command);
