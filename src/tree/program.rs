@@ -109,7 +109,7 @@ const WRAPPING_SUBCOMMANDS: &[(&str, &[&str])] = &[
 /// As a script under node, wherever it lies.
 const NODE_WRAPPERS: &[&str] = &["npm-cli", "npx-cli", "npm", "npx", "pnpm", "pnpx", "yarn", "yarnpkg", "corepack"];
 
-/// As a script of a package under `node_modules`: an app's own `tsx.js` is no wrapper.
+/// As a script of a package under `node_modules`, or as a link to one: an app's own `tsx.js` is no wrapper.
 const PACKAGE_WRAPPERS: &[&str] = &[
     "cross-env",
     "cross-env-shell",
@@ -195,8 +195,11 @@ fn is_wrapper(line: &[u8], first: &str, kind: Kind, script: Option<&str>) -> boo
         Kind::Runtime => {
             let package =
                 script.rsplit_once("/node_modules/").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
-            let packaged = |package| PACKAGE_WRAPPERS.contains(&package) || PACKAGE_WRAPPERS.contains(&name);
-            NODE_WRAPPERS.contains(&name) || package.is_some_and(packaged) || has_word(line, &["--watch"])
+            let is_known = |name| PACKAGE_WRAPPERS.contains(&name);
+            // `npm install --global` leaves a link without an ending in a folder of PATH.
+            let is_link = is_known(name) && script.strip_suffix(name).is_some_and(|folder| folder.ends_with('/'));
+            let is_packaged = package.is_some_and(|package| is_known(package) || is_known(name));
+            NODE_WRAPPERS.contains(&name) || is_link || is_packaged || has_word(line, &["--watch"])
         }
         Kind::Interpreter => SCRIPT_WRAPPERS.contains(&name) || wraps(name),
         Kind::Shell | Kind::Plain => false,
@@ -296,6 +299,7 @@ mod tests {
             "/usr/bin/python3.11 /usr/bin/pdm run app",
             "node /app/node_modules/.bin/cross-env A=1 node app.js",
             "node /app/node_modules/tsx/dist/cli.mjs app.ts",
+            "node /usr/local/bin/nodemon app.js",
             "node --watch app.js",
             "timeout 60 app",
             "/usr/bin/perl /usr/bin/parallel x",
@@ -324,6 +328,7 @@ mod tests {
             "node timeout.js",
             "python3 script.py",
             "node tsx.js",
+            "node /app/bin/tsx.js",
             "bun app.ts",
             "deno run app.ts",
             "node --require /app/node_modules/tsx/dist/preflight.cjs app.ts",
