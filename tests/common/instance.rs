@@ -78,8 +78,8 @@ impl Launch {
         self
     }
 
-    /// Starts it with this program. In a word and in a file, `{dir}` is the instance's folder, and `{app}` and `{node}` are
-    /// the fixtures with their record.
+    /// Starts it with this program. In words, files and variables, `{dir}` is the instance's folder, and `{app}` and `{node}`
+    /// are the fixtures with their record; a word that is nothing else becomes the words of it.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
@@ -114,7 +114,10 @@ impl Launch {
         words.push("--".into());
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(self.env).env_remove("RUST_BACKTRACE");
+        command
+            .args(&words[1..])
+            .envs(self.env.iter().map(|(name, value)| (name, fill(value))))
+            .env_remove("RUST_BACKTRACE");
         if !self.files.is_empty() {
             command.current_dir(folder.path());
         }
@@ -139,12 +142,20 @@ fn pid_1_below(unshare: u32) -> i32 {
 
 /// Waits for a condition, [`BOUND`] at most.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "waited {BOUND:?} for: {what}");
+}
+
+/// Whether a condition comes true, [`BOUND`] at most.
+pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let limit = Instant::now() + BOUND;
     while !is_so() {
-        assert!(Instant::now() < limit, "waited {BOUND:?} for: {what}");
+        if Instant::now() > limit {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
+    true
 }
 
 /// It runs; dropped, it is killed with all that is in its namespace.
@@ -182,6 +193,11 @@ impl Instance {
         self.record().iter().filter(|known| *known == line).count()
     }
 
+    /// Whether the record has a line that starts so.
+    pub fn has_record(&self, start: &str) -> bool {
+        self.record().iter().any(|line| line.starts_with(start))
+    }
+
     /// Waits until the record has a line that starts so, and gives the rest of it.
     #[track_caller]
     pub fn wait_record(&self, start: &str) -> String {
@@ -190,14 +206,14 @@ impl Instance {
             found = self.record().iter().find_map(|line| line.strip_prefix(start).map(|rest| rest.trim().to_owned()));
             found.is_some()
         };
-        until(&format!("{start:?} in the record; the log is {}", self.log()), wait);
+        assert!(comes_true(wait), "waited {BOUND:?} for {start:?} in the record; the log is {}", self.log());
         found.expect("it was waited for")
     }
 
     /// Waits until the log says this.
     #[track_caller]
     pub fn wait_log(&self, part: &str) {
-        until(&format!("{part:?} in the log, which is {}", self.log()), || self.log().contains(part));
+        assert!(comes_true(|| self.log().contains(part)), "waited {BOUND:?} for {part:?} in the log: {}", self.log());
     }
 
     /// Sends a signal to the init, from outside of its namespace if it is PID 1 of one.
@@ -215,16 +231,25 @@ impl Instance {
     #[track_caller]
     pub fn wait(&mut self) -> (i32, Duration) {
         let began = Instant::now();
-        let mut status = None;
-        until(&format!("the end; the log is {}", self.log()), || {
-            status = self.process.try_wait().expect("it is our child");
-            status.is_some()
-        });
+        assert!(comes_true(|| !self.is_running()), "waited {BOUND:?} for the end; the log is {}", self.log());
+        (self.end(), began.elapsed())
+    }
+
+    /// As [`Self::wait`], but one that does not end is killed.
+    pub fn wait_or_kill(&mut self) -> (i32, Duration) {
+        let began = Instant::now();
+        if !comes_true(|| !self.is_running()) {
+            let _ = self.process.kill();
+        }
+        (self.end(), began.elapsed())
+    }
+
+    fn end(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
-        let status = status.expect("it was waited for");
+        let status = self.process.wait().expect("it is our child");
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         self.code = Some(code);
-        (code, began.elapsed())
+        code
     }
 
     /// A command that enters the instance's namespaces, as `docker exec` does.
