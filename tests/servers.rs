@@ -5,7 +5,8 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::instance::{Instance, Launch, until};
@@ -17,7 +18,6 @@ const GRACE: Duration = Duration::from_millis(1500);
 
 /// A free port. Another may take it before the server does, so the range is not shared with outgoing connections.
 fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 100) as u16 * 100;
     loop {
@@ -40,37 +40,59 @@ fn wait_for_port(port: u16) {
     until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
 }
 
-/// A request that is in flight once this returns; gives the answer's first line and the length of its body.
-fn ask(port: u16, path: &'static str) -> JoinHandle<(String, usize)> {
+/// Sends a request.
+fn ask(port: u16, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").expect("the server reads");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
-    std::thread::spawn(move || {
-        let mut answer = BufReader::new(stream);
-        let (mut first, mut rest) = (String::new(), Vec::new());
-        let _ = answer.read_line(&mut first);
-        let _ = answer.read_to_end(&mut rest);
-        let body = rest.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| rest.len() - at - 4);
-        (first.trim().to_owned(), body)
-    })
+    stream
 }
 
-/// Stops the instance while a slow request is in flight: it must be answered, and only `name` told.
-fn stop_while_asking(instance: &mut Instance, signal: i32, port: u16, path: &'static str, told: &str) -> usize {
-    let answer = ask(port, path);
-    // The request is on its way through the kernel; only the server could say that it has read it.
-    std::thread::sleep(SLOW / 4);
-    instance.signal(signal);
+/// The first line of the whole answer, and the length of its body.
+fn answer(stream: TcpStream) -> (String, usize) {
+    let mut answer = BufReader::new(stream);
+    let (mut first, mut rest) = (String::new(), Vec::new());
+    let _ = answer.read_line(&mut first);
+    let _ = answer.read_to_end(&mut rest);
+    let body = rest.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| rest.len() - at - 4);
+    (first.trim().to_owned(), body)
+}
+
+/// The answer has begun, and is not over.
+fn has_begun(_: &Instance, stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).is_ok_and(|length| length > 0)
+}
+
+/// What the stop is to look like.
+struct Wanted<'a> {
+    signal: i32,
+    path: &'a str,
+    /// How the only line about telling begins.
+    told: &'a str,
+    length: usize,
+}
+
+/// Stops the instance once a slow request is in flight: it must be answered in full.
+fn stop_while_asking(
+    mut instance: Instance,
+    port: u16,
+    wanted: &Wanted<'_>,
+    is_in_flight: impl Fn(&Instance, &TcpStream) -> bool,
+) -> Instance {
+    let stream = ask(port, wanted.path);
+    until("the request is in flight", || is_in_flight(&instance, &stream));
+    instance.signal(wanted.signal);
+    let asked = std::thread::spawn(move || answer(stream));
     let (code, took) = instance.wait();
-    let (status, length) = answer.join().expect("the client has not panicked");
+    let (status, length) = asked.join().expect("the client has not panicked");
     let log = instance.log();
-    assert!(status.ends_with("200 OK"), "{status:?}; {log}");
+    assert!(status.ends_with("200 OK") && length == wanted.length, "{status:?}, {length} bytes; {log}");
     assert_eq!(code, 0, "{log}");
     assert!(took < SLOW + GRACE, "{took:?}; {log}");
-    let tellings: Vec<&str> =
-        log.lines().filter(|line| line.contains(" sent to ") && line.contains("is told;")).collect();
-    assert!(tellings.len() == 1 && tellings[0].contains(told), "{log}");
-    length
+    let is_telling = |line: &&str| line.contains(" sent to ") && line.contains(" is told;");
+    let tellings: Vec<&str> = log.lines().filter(is_telling).collect();
+    assert!(tellings.len() == 1 && tellings[0].contains(wanted.told), "{log}");
+    instance
 }
 
 const WSGI: &str = r#"
@@ -79,6 +101,7 @@ def record(text):
     with open(os.environ["RECORD"], "a") as file:
         file.write(f"{text}\n")
 def app(environ, start_response):
+    record("request")
     time.sleep(1)
     start_response("200 OK", [("Content-Length", "4")])
     return [b"done"]
@@ -103,7 +126,7 @@ fn gunicorn_hears_once_and_its_workers_hear_from_it() {
         return;
     }
     let port = free_port();
-    let mut instance = launch(&[]).file("wsgi.py", WSGI).file("conf.py", GUNICORN).start(&[
+    let instance = launch(&[]).file("wsgi.py", WSGI).file("conf.py", GUNICORN).start(&[
         "gunicorn",
         "--config",
         "conf.py",
@@ -114,7 +137,8 @@ fn gunicorn_hears_once_and_its_workers_hear_from_it() {
         "wsgi:app",
     ]);
     until("both workers are up", || instance.count("worker up") == 2);
-    stop_while_asking(&mut instance, libc::SIGTERM, port, "/", "SIGTERM sent to gunicorn");
+    let wanted = Wanted { signal: libc::SIGTERM, path: "/", told: "SIGTERM sent to gunicorn", length: 4 };
+    let instance = stop_while_asking(instance, port, &wanted, |instance, _| instance.count("request") == 1);
     // The workers hear once, from their master.
     assert_eq!(instance.count("worker heard SIGTERM"), 2, "{:?}", instance.record());
     assert_eq!(instance.count("worker clean"), 2, "{:?}", instance.record());
@@ -136,6 +160,7 @@ async def app(scope, receive, send):
             await send({"type": message["type"] + ".complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+    record("request")
     await asyncio.sleep(1)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
     await send({"type": "http.response.body", "body": b"done"})
@@ -147,7 +172,7 @@ fn uvicorn_hears_once_and_its_workers_hear_from_it() {
         return;
     }
     let port = free_port();
-    let mut instance = launch(&[]).file("asgi.py", ASGI).start(&[
+    let instance = launch(&[]).file("asgi.py", ASGI).start(&[
         "uvicorn",
         "asgi:app",
         "--port",
@@ -156,7 +181,8 @@ fn uvicorn_hears_once_and_its_workers_hear_from_it() {
         "2",
     ]);
     until("both workers are up", || instance.count("worker up") == 2);
-    stop_while_asking(&mut instance, libc::SIGTERM, port, "/", "SIGTERM sent to uvicorn");
+    let wanted = Wanted { signal: libc::SIGTERM, path: "/", told: "SIGTERM sent to uvicorn", length: 4 };
+    let instance = stop_while_asking(instance, port, &wanted, |instance, _| instance.count("request") == 1);
     assert_eq!(instance.count("worker clean"), 2, "{:?}", instance.record());
 }
 
@@ -181,10 +207,10 @@ fn nginx_gets_quit_and_answers_what_is_in_flight() {
     // TERM from outside, as the kubelet sends it, and QUIT, as the image's own STOPSIGNAL says.
     for signal in [libc::SIGTERM, libc::SIGQUIT] {
         let start = launch(&[]).file("nginx.conf", &config).file("slow", &"x".repeat(BODY));
-        let mut instance = start.start(&["nginx", "-c", "{dir}/nginx.conf"]);
+        let instance = start.start(&["nginx", "-c", "{dir}/nginx.conf"]);
         wait_for_port(port);
-        let length = stop_while_asking(&mut instance, signal, port, "/slow", "SIGQUIT sent to nginx");
-        assert_eq!(length, BODY, "{}", instance.log());
+        let wanted = Wanted { signal, path: "/slow", told: "SIGQUIT sent to nginx", length: BODY };
+        stop_while_asking(instance, port, &wanted, has_begun);
     }
 }
 
@@ -215,10 +241,10 @@ fn apache_stops_on_winch_from_outside() {
     );
     for signal in [libc::SIGTERM, libc::SIGWINCH] {
         let start = launch(&[]).file("httpd.conf", &config).file("slow", &"x".repeat(BODY));
-        let mut instance = start.start(&["apache2", "-D", "FOREGROUND", "-f", "{dir}/httpd.conf"]);
+        let instance = start.start(&["apache2", "-D", "FOREGROUND", "-f", "{dir}/httpd.conf"]);
         wait_for_port(port);
-        let length = stop_while_asking(&mut instance, signal, port, "/slow", "SIGWINCH sent to apache2");
-        assert_eq!(length, BODY, "{}", instance.log());
+        let wanted = Wanted { signal, path: "/slow", told: "SIGWINCH sent to apache2", length: BODY };
+        stop_while_asking(instance, port, &wanted, has_begun);
     }
 }
 
@@ -227,28 +253,31 @@ fn haproxy_gets_usr1_and_answers_what_is_in_flight() {
     if !can_run(&["haproxy"]) {
         return;
     }
-    let (port, upstream) = (free_port(), free_port());
-    let listener = TcpListener::bind(("127.0.0.1", upstream)).expect("a free port");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut request = [0; 1024];
-                let _ = stream.read(&mut request);
-                std::thread::sleep(SLOW);
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
-            });
-        }
-    });
+    let (port, upstream, requests) = (free_port(), free_port(), Arc::new(AtomicUsize::new(0)));
+    serve_slowly(upstream, requests.clone());
     let config = format!(
         "defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
         listen x\n bind 127.0.0.1:{port}\n server a 127.0.0.1:{upstream}\n"
     );
     // In master-worker mode the master hears, and its worker from it.
     for mode in ["-db", "-W"] {
-        let mut instance =
-            launch(&[]).file("haproxy.cfg", &config).start(&["haproxy", mode, "-f", "{dir}/haproxy.cfg"]);
+        let instance = launch(&[]).file("haproxy.cfg", &config).start(&["haproxy", mode, "-f", "{dir}/haproxy.cfg"]);
         wait_for_port(port);
-        let length = stop_while_asking(&mut instance, libc::SIGTERM, port, "/", "SIGUSR1 sent to haproxy");
-        assert_eq!(length, 4);
+        let wanted = Wanted { signal: libc::SIGTERM, path: "/", told: "SIGUSR1 sent to haproxy", length: 4 };
+        let before = requests.load(Ordering::Relaxed);
+        stop_while_asking(instance, port, &wanted, |_, _| requests.load(Ordering::Relaxed) > before);
     }
+}
+
+/// A slow upstream, which counts its requests.
+fn serve_slowly(port: u16, requests: Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            requests.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(SLOW);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone");
+        }
+    });
 }

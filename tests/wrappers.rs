@@ -23,8 +23,9 @@ struct Result {
 }
 
 impl Result {
+    /// How many of the apps that ran have finished their clean-up.
     fn clean_ups(&self) -> usize {
-        self.apps.iter().filter(|(_, _, clean)| *clean > 0).count()
+        self.apps.iter().filter(|(app, _, clean)| self.chain.apps.contains(app) && *clean > 0).count()
     }
 
     fn faults(&self) -> Vec<String> {
@@ -125,9 +126,9 @@ fn under_tini_fewer_finish_their_clean_up() {
     let mut clean_ups = 0;
     for result in &results {
         clean_ups += result.clean_ups();
-        println!("{:28} {} of {} under tini", result.chain.name, result.clean_ups(), result.apps.len());
+        println!("{:28} {} of {} under tini", result.chain.name, result.clean_ups(), result.chain.apps.len());
     }
-    let apps: usize = results.iter().map(|result| result.apps.len()).sum();
+    let apps: usize = results.iter().map(|result| result.chain.apps.len()).sum();
     println!("{clean_ups} of {apps} apps finish their clean-up under tini");
     assert!(clean_ups < apps);
 }
@@ -175,11 +176,80 @@ fn a_stop_that_comes_too_early_reaches_node_behind_yarn() {
 
 const EARLY_PACKAGE: &[(&str, &str)] = &[("package.json", r#"{"scripts": {"start": "{node} cleanup=0.3 pause=100"}}"#)];
 
+/// npm writes its title over its command line while it starts, in three steps.
+#[test]
+fn a_stop_that_comes_too_early_reaches_node_behind_npm() {
+    if common::is_root("a PID namespace") && common::has_tools(&["npm"]) {
+        let program = &["npm", "start"];
+        stop_too_early(&Chain { program, files: EARLY_PACKAGE, ..TOO_EARLY });
+    }
+}
+
 #[test]
 fn a_stop_that_comes_too_early_reaches_python() {
     if common::is_root("a PID namespace") {
         let program = &["sh", "-c", "{app} catch=TERM cleanup=0.3 pause=0.3; exit $?"];
         stop_too_early(&Chain { program, ..TOO_EARLY });
+    }
+}
+
+/// bash runs a trap when the program in its foreground has ended, and not before.
+#[test]
+fn an_app_whose_shell_defers_its_trap_hears_at_half_time() {
+    if !common::is_root("a PID namespace") {
+        return;
+    }
+    let chain = Chain { program: &["bash", "-c", "trap 'exit 0' TERM; {node}; exit 1"], ..TOO_EARLY };
+    let mut instance = start(Launch::sundown(&["--grace-period", "6s"]), &chain);
+    instance.wait_record("app up");
+    instance.signal(libc::SIGTERM);
+    let (code, took) = instance.wait();
+    assert_eq!(
+        (code, instance.count("app heard SIGTERM"), instance.count("app clean")),
+        (0, 1, 1),
+        "{}",
+        instance.log()
+    );
+    // The limit is 4 s, 2 s before the orchestrator's.
+    let half = Duration::from_secs(2);
+    assert!(took >= half + CLEAN_UP && took < half + CLEAN_UP + Duration::from_secs(1), "{took:?}");
+}
+
+const SIGWAIT: &str = r#"
+import os, signal, sys, threading, time
+def write(text):
+    with open(os.environ["RECORD"], "a") as record:
+        record.write(f"{text}\n")
+def hear(*_):
+    write("worker heard SIGTERM")
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, hear)
+    write("worker up")
+    while True:
+        time.sleep(1)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+if "threads" in sys.argv:
+    threading.Thread(target=time.sleep, args=[100], daemon=True).start()
+write("app up")
+write("app heard " + signal.Signals(signal.sigwait([signal.SIGTERM, signal.SIGINT])).name)
+os._exit(0)
+"#;
+
+/// sigwait(3) needs no handler, and while it waits the mask does not show what it waits for.
+#[test]
+fn a_master_that_waits_for_its_signals_hears_in_place_of_its_workers() {
+    if !common::is_root("a PID namespace") {
+        return;
+    }
+    let alone: &[&str] = &["python3", "master.py"];
+    for program in [alone, &["python3", "master.py", "threads"]] {
+        let launch = Launch::sundown(&["--grace-period", "8s"]).pid1().env("RECORD", "{dir}/record");
+        let instance = launch.file("master.py", SIGWAIT).start(program);
+        instance.wait_record("app up");
+        instance.wait_record("worker up");
+        instance.signal(libc::SIGTERM);
+        until("somebody has heard", || instance.record().iter().any(|line| line.contains("heard")));
+        assert_eq!((instance.count("app heard SIGTERM"), instance.count("worker heard SIGTERM")), (1, 0));
     }
 }
 

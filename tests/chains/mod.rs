@@ -130,6 +130,8 @@ pub const CHAINS: &[Chain] = &[
     // It waits for a changed file when the app has ended, and gives 128 and the number when told.
     chain("nodemon", &["nodemon"], &["nodemon", "--watch", "{dir}/script.js", "--exec", "{node} name=app"])
         .told_later(143),
+    chain("node --watch", &[], &["sh", "-c", "set -- {node}; shift; exec node --watch \"$@\""]).told_later(0),
+    chain("make", &["make"], &["make", "--silent"]).files(&[("Makefile", "all:\n\t{node}; :\n")]),
     // Python.
     chain("uv run", &["uv"], &["uv", "run", "--no-project", "--offline", "{app}", "catch=TERM", "cleanup=1.5"]),
     chain("honcho run", &["honcho"], &["honcho", "run", "{app}", "catch=TERM", "cleanup=1.5"]),
