@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         "{PODS} pods of yarn 1 and node behind HAProxy, {RATE} POST/s answered after {QUICKEST:?} to {SLOWEST:?};\n\
          a stopped pod's target is taken out after {DEREGISTRATION:?}; sundown --drain-delay {DRAIN:?}\n"
     );
-    let all = [Rollout::CONTROL, Rollout::SUNDOWN, Rollout::SUNDOWN_READYZ, Rollout::TINI, Rollout::DUMB_INIT];
+    let all = [Rollout::CONTROL, Rollout::SUNDOWN, Rollout::SUNDOWN_READYZ, Rollout::TINI, DUMB_INIT];
     let mut outcomes = Vec::new();
     for rollout in all.into_iter().filter(|rollout| only.is_none_or(|word| rollout.name.contains(word.as_str()))) {
         if let Some(obstacle) = rollout.obstacle() {
