@@ -1,0 +1,178 @@
+//! The parent's side of a start: fork(2), then wait until the child is its program or says why not.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe2, setpgid};
+
+use super::diagnose::diagnose;
+use super::exec::{FAILURE_LEN, Failure, Image, become_program};
+use super::program::Program;
+use super::terminal::Terminal;
+use super::why::{Reason, StartError};
+use crate::signals::Inherited;
+
+/// The circumstances of a start.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// The mask and the dispositions that the program gets.
+    pub inherited: Inherited,
+    /// The terminal to hand to the program's group; needs `own_group`.
+    pub terminal: Option<Terminal>,
+    /// Whether the program leads a process group of its own, numbered as its pid.
+    pub own_group: bool,
+    /// For checks: stdin, stdout and stderr are /dev/null, and the start is waited for a quarter of a second at most.
+    pub quiet: bool,
+}
+
+/// How long a quiet start may hold us up, in milliseconds: a check's file may lie on a disk that hangs.
+const QUIET_PATIENCE: u16 = 250;
+
+/// Starts the program and gives its pid. To be called with every signal blocked and from the only thread.
+///
+/// By the time it returns the program runs (or a quiet one that takes its time has not failed yet, and ends with 127 if
+/// it does), it leads its group, and it has the terminal. A child that failed has been reaped and the terminal is back.
+///
+/// # Errors
+/// The program cannot be found (127) or executed (126), or there is no room for another process, descriptor or
+/// /dev/null (1). The text says which file, why, and what to do.
+pub fn start(program: &Program, how: How) -> Result<i32, StartError> {
+    let null = if how.quiet { Some(open_null()?) } else { None };
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(Reason::Pipe)?;
+    let mut image = Image::of(program);
+    // SAFETY: we are the only thread, and the child calls nothing that is not async-signal-safe.
+    let forked = unsafe { fork() };
+    match forked.map_err(Reason::Fork)? {
+        ForkResult::Child => become_program(&mut image, how, null.as_ref().map(AsFd::as_fd), writer.as_fd()),
+        ForkResult::Parent { child } => {
+            drop(writer);
+            lead_group(child, how);
+            match failure(reader, how) {
+                None => Ok(child.as_raw()),
+                Some(failure) => {
+                    bury(child, how);
+                    Err(diagnose(program, failure).into())
+                }
+            }
+        }
+    }
+}
+
+fn open_null() -> Result<File, Reason> {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/null");
+    opened.map_err(|error| Reason::Null(Errno::from_raw(error.raw_os_error().unwrap_or(0))))
+}
+
+/// Sets the group from our side too, so that it is there whichever of us runs first. EACCES means that the child has
+/// done it and is its program by now.
+fn lead_group(child: Pid, how: How) {
+    if how.own_group {
+        let _ = setpgid(child, child);
+    }
+}
+
+/// Waits for the pipe's end, which comes with the exec, or for what the child says before.
+fn failure(reader: OwnedFd, how: How) -> Option<Failure> {
+    if how.quiet && !is_readable_soon(&reader) {
+        return None;
+    }
+    let mut bytes = [0; FAILURE_LEN];
+    File::from(reader).read_exact(&mut bytes).ok()?;
+    Some(Failure::from_bytes(bytes))
+}
+
+fn is_readable_soon(reader: &OwnedFd) -> bool {
+    let mut waited = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+    poll(&mut waited, PollTimeout::from(QUIET_PATIENCE)) != Ok(0)
+}
+
+/// Reaps a child that could not be started, and takes back what it was given.
+fn bury(child: Pid, how: How) {
+    while waitpid(child, None) == Err(Errno::EINTR) {}
+    if let Some(terminal) = how.terminal {
+        terminal.take_back(child.as_raw());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use nix::sys::wait::WaitStatus;
+
+    use super::*;
+    use crate::signals::SigSet;
+
+    fn how(quiet: bool) -> How {
+        let inherited = Inherited {
+            mask: SigSet::EMPTY,
+            sigpipe_ignored: false,
+            sigchld_ignored: false,
+        };
+        How {
+            inherited,
+            terminal: None,
+            own_group: true,
+            quiet,
+        }
+    }
+
+    fn program(argv: &[&str]) -> Program {
+        let env = vec![("PATH".into(), "/no/such:/usr/bin:/bin".into())];
+        Program::new(argv.iter().map(OsString::from).collect(), env).expect("no NUL byte")
+    }
+
+    fn code_of(argv: &[&str], quiet: bool) -> i32 {
+        let pid = start(&program(argv), how(quiet)).expect("it starts");
+        match waitpid(Pid::from_raw(pid), None) {
+            Ok(WaitStatus::Exited(_, code)) => code,
+            other => panic!("{argv:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_can_be_started_any_number_of_times() {
+        let seven = program(&["sh", "-c", "exit 7"]);
+        for _ in 0..3 {
+            let pid = Pid::from_raw(start(&seven, how(false)).expect("it starts"));
+            assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 7)));
+        }
+    }
+
+    #[test]
+    fn a_quiet_program_reads_and_writes_dev_null() {
+        let test = "for fd in 0 1 2; do [ /proc/$$/fd/$fd -ef /dev/null ] || exit 1; done";
+        assert_eq!(code_of(&["sh", "-c", test], true), 0);
+    }
+
+    #[test]
+    fn a_failure_is_told() {
+        for quiet in [false, true] {
+            let error = start(&program(&["no-such-program"]), how(quiet)).expect_err("it is not there");
+            assert_eq!(error.code, 127);
+            let path = "no such file in PATH (/no/such:/usr/bin:/bin)";
+            assert!(
+                error.text.starts_with("no-such-program: ") && error.text.contains(path),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_argument_that_the_kernel_refuses_is_explained() {
+        let long = "x".repeat(200_000);
+        let error = start(&program(&["true", &long]), how(false)).expect_err("over 128 KiB");
+        assert_eq!(error.code, 126);
+        assert!(
+            error
+                .text
+                .starts_with("/usr/bin/true: arguments and environment are too long"),
+            "{error}"
+        );
+    }
+}

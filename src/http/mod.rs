@@ -1,0 +1,40 @@
+//! The endpoint: readiness, serving, liveness and metrics over HTTP/1, for load balancers, the kubelet and Prometheus.
+//!
+//! It changes nothing and shows no command line, no environment and no process name, since argv holds passwords. It is
+//! bound before the child is started, so that a port in use is an error and not a surprise, and it answers until the
+//! process exits. No client, be it slow, silent, huge or one of thousands, delays the supervisor or grows its memory.
+
+mod address;
+mod answer;
+mod guests;
+mod server;
+
+pub use address::{Address, BindError};
+pub use server::serve;
+
+/// What the endpoint asks of the supervisor. Each is called once for each request for it and must not block.
+pub trait Answers {
+    /// Whether a load balancer may send new requests here.
+    fn readyz(&self) -> Verdict;
+
+    /// Whether the app still serves, through the drain too.
+    fn servez(&self) -> Verdict;
+
+    /// Whether the app is alive; none where nothing was set to tell (no `--live-check`).
+    fn livez(&self) -> Option<Verdict>;
+
+    /// Appends the figures in Prometheus' text format 0.0.4, each line ended by a newline.
+    fn metrics(&self, out: &mut String);
+
+    /// Hears of each request before it is answered. The hidden switch that tests a panic of ours panics here.
+    fn request(&self) {}
+}
+
+/// The answer to a probe: 200 or 503, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// 200, else 503.
+    pub ok: bool,
+    /// One line without its newline: the phase and the reason. It is public to whoever reaches the port.
+    pub text: String,
+}
