@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let mut outcomes = Vec::new();
     for rollout in all.into_iter().filter(|rollout| only.is_none_or(|word| rollout.name.contains(word.as_str()))) {
         if let Some(obstacle) = rollout.obstacle() {
-            eprintln!("SKIPPED, {}: {obstacle}", rollout.name);
+            eprintln!("SKIPPED: {}: {obstacle}", rollout.name);
             continue;
         }
         eprintln!("{}", rollout.name);

@@ -55,7 +55,7 @@ fn run(rollout: Rollout) -> Option<Outcome> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(obstacle) = rollout.obstacle() {
-        eprintln!("SKIPPED, {}: {obstacle}", rollout.name);
+        eprintln!("SKIPPED: {}: {obstacle}", rollout.name);
         return None;
     }
     let outcome = rollout.short().run();

@@ -50,6 +50,10 @@ impl Instance {
                 command
             }
         };
+        // Options that somebody has set for another instance are not for these.
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SUNDOWN_")) {
+            command.env_remove(name);
+        }
         let process = command
             .args([app::ROLE, &address.to_string()])
             .stdin(Stdio::piped())

@@ -107,7 +107,7 @@ fn roll(init: &Init, title: &str) -> io::Result<Outcome> {
         retiring.into_iter().map(|thread| thread.join().expect("retiring does not panic")).collect()
     });
     let (stopped, tally) = (stopped?, load.finish());
-    screen.finish();
+    drop(screen);
     Ok(Outcome { tally, stopped })
 }
 

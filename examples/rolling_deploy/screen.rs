@@ -14,10 +14,10 @@ use crate::common::load::Tally;
 /// How often the table is drawn, or looked at for changes.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Shows a board until it is finished.
+/// Shows a board until dropped, and then once more.
 pub struct Screen {
     done: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Screen {
@@ -29,13 +29,14 @@ impl Screen {
             let done = Arc::clone(&done);
             move || if is_live() { draw(&board, &done) } else { tell(&board, &done) }
         });
-        Screen { done, thread }
+        Screen { done, thread: Some(thread) }
     }
+}
 
-    /// Shows the end of it.
-    pub fn finish(self) {
+impl Drop for Screen {
+    fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
-        self.thread.join().expect("showing does not panic");
+        self.thread.take().map(JoinHandle::join).expect("it was started").expect("showing does not panic");
         println!();
     }
 }

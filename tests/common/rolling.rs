@@ -2,12 +2,7 @@
 //! to stop, and the balancer hears of that 3 s late. What the clients lose meanwhile is the result.
 
 use std::collections::VecDeque;
-use std::env;
-use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -92,11 +87,11 @@ impl Rollout {
     ///
     /// Where a part of the set-up fails, or a pod does not get ready or does not end. What was lost is no error here.
     pub fn run(&self) -> io::Result<Outcome> {
-        let scratch = Scratch::new()?;
-        let haproxy = Haproxy::start(&scratch.0, PODS + self.replacements, self.checks)?;
+        let scratch = tempfile::tempdir()?;
+        let haproxy = Haproxy::start(scratch.path(), PODS + self.replacements, self.checks)?;
         let mut serving = VecDeque::new();
         for number in 1..=PODS {
-            serving.push_back(Pod::start(self.init, number, &scratch.0)?);
+            serving.push_back(Pod::start(self.init, number, scratch.path())?);
         }
         for pod in &mut serving {
             pod.wait_ready()?;
@@ -108,7 +103,7 @@ impl Rollout {
         let stopped: io::Result<_> = thread::scope(|scope| {
             let mut retiring = Vec::new();
             for number in PODS + 1..=PODS + self.replacements {
-                let mut new = Pod::start(self.init, number, &scratch.0)?;
+                let mut new = Pod::start(self.init, number, scratch.path())?;
                 new.wait_ready()?;
                 haproxy.add(&new)?;
                 serving.push_back(new);
@@ -121,17 +116,12 @@ impl Rollout {
         Ok(Outcome { name: self.name, stopped: stopped?, tally: load.finish() })
     }
 
-    /// The programs without which it cannot run, beside those that every pod needs.
-    pub fn needs(&self) -> Vec<&'static str> {
-        match self.init {
-            Init::Sundown { .. } => vec!["haproxy"],
-            Init::Other(program) => vec!["haproxy", program],
-        }
-    }
-
     /// Why it cannot run on this machine, if so.
     pub fn obstacle(&self) -> Option<String> {
-        pod::missing(&self.needs())
+        match self.init {
+            Init::Sundown { .. } => pod::missing(&["haproxy"]),
+            Init::Other(program) => pod::missing(&["haproxy", program]),
+        }
     }
 }
 
@@ -157,24 +147,4 @@ fn retire(old: Stopping, haproxy: &Haproxy, load: &Load) -> io::Result<Stopped> 
         tally.lost(),
     );
     Ok(stopped)
-}
-
-/// A folder for sockets and logs, gone with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> io::Result<Scratch> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = env::temp_dir().join(format!("sundown-rolling-{}-{number}", process::id()));
-        fs::create_dir(&folder)?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Left behind it harms nobody.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
