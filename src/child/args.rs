@@ -45,7 +45,8 @@ impl fmt::Display for ExpandError {
             ),
             Self::Name { text, arg } => write!(
                 f,
-                "{}: ${{{text}}} cannot be expanded (--expand-env knows ${{NAME}} and ${{NAME:-default}}; the rest needs a shell)",
+                "{}: ${{{text}}} cannot be expanded (--expand-env knows ${{NAME}} and ${{NAME:-default}}; \
+                 the rest needs a shell)",
                 arg.display()
             ),
         }

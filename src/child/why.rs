@@ -178,11 +178,10 @@ impl fmt::Display for Reason {
                 "{}: contains a NUL byte, which no program can be given",
                 text.display()
             ),
-            Self::Fork(errno @ (Errno::EAGAIN | Errno::ENOMEM)) => write!(
-                f,
-                "no further process can be started: {} (raise the container's pids limit, RLIMIT_NPROC or memory limit)",
-                errno.desc()
-            ),
+            Self::Fork(errno @ (Errno::EAGAIN | Errno::ENOMEM)) => {
+                write!(f, "no further process can be started: {} ", errno.desc())?;
+                f.write_str("(raise the container's pids limit, RLIMIT_NPROC or memory limit)")
+            }
             Self::Fork(errno) => write!(f, "no further process can be started: {}", errno.desc()),
             Self::Pipe(errno) => write!(
                 f,
@@ -213,56 +212,83 @@ fn not_in_path(f: &mut fmt::Formatter<'_>, name: &OsString, searched: &Searched)
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(None) => f.write_str("no such file (is it copied into this image, and not hidden by a volume?)"),
             Self::Missing(Some(cwd)) => write!(f, "no such file (the working directory is {})", cwd.display()),
             Self::Dangling(target) => {
-                write!(f, "is a symbolic link to {}, which is not there (copy that too)", target.display())
+                write!(
+                    f,
+                    "is a symbolic link to {}, which is not there (copy that too)",
+                    target.display()
+                )
             }
-            Self::Directory => f.write_str("is a directory (name the program in it)"),
-            Self::Closed => f.write_str("a directory on the way to it may not be entered (give it the permission x)"),
-            Self::NotExecutable { mode, owner, user } => write!(
-                f,
-                "no exec permission (mode {mode:04o} of user {owner}, and we are user {user}; chmod +x it, or COPY --chmod=755)"
-            ),
-            Self::NoExecMount => f.write_str("its file system is mounted noexec (keep programs elsewhere, or mount it exec)"),
-            Self::Denied => f.write_str("permission denied though its mode allows it (see the host's SELinux or AppArmor log)"),
-            Self::NotPermitted => f.write_str(
-                "operation not permitted (it has file capabilities that the container lacks: add them, or setcap -r it; or seccomp forbids it)",
-            ),
-            Self::OtherMachine(machine) => write!(
-                f,
-                "is {machine}, this machine is {} (use an image for this machine: docker build --platform)",
-                Machine::THIS
-            ),
-            Self::BrokenElf => f.write_str("is an ELF file but no whole program (cut off, or an object file; build or copy it again)"),
+            Self::NotExecutable { mode, owner, user } => {
+                write!(
+                    f,
+                    "no exec permission (mode {mode:04o} of user {owner}, and we are user {user}; "
+                )?;
+                f.write_str("chmod +x it, or COPY --chmod=755)")
+            }
+            Self::OtherMachine(machine) => {
+                write!(f, "is {machine}, this machine is {} ", Machine::THIS)?;
+                f.write_str("(use an image for this machine: docker build --platform)")
+            }
             Self::Loader { loader, present, fault } => loader_fault(f, loader, *present, fault),
-            Self::Interpreter(interpreter, fault) if matches!(**fault, Self::Missing(_)) => write!(
-                f,
-                "its first line asks for {0}, which is not there (install it, or change the line #!{0})",
-                interpreter.display()
-            ),
-            Self::Interpreter(interpreter, fault) => {
-                write!(f, "its first line asks for {}, which cannot be run: {fault}", interpreter.display())
+            Self::Interpreter(interpreter, fault) => interpreter_fault(f, interpreter, fault),
+            Self::Cr(interpreter) => {
+                write!(
+                    f,
+                    "its first line, #!{}, ends as on Windows, in CR LF ",
+                    interpreter.display()
+                )?;
+                f.write_str("(sed -i 's/\\r$//' it, or *.sh text eol=lf in .gitattributes)")
             }
-            Self::Cr(interpreter) => write!(
-                f,
-                "its first line, #!{}, ends as on Windows, in CR LF (sed -i 's/\\r$//' it, or *.sh text eol=lf in .gitattributes)",
-                interpreter.display()
-            ),
-            Self::NoInterpreter => f.write_str("its first line is #! without a program, or too long (write #!/bin/sh)"),
-            Self::Shell(fault) => write!(
-                f,
-                "is text without #!, and /bin/sh, which would read it, cannot be run: {fault} (name its interpreter: #!/usr/bin/node)"
-            ),
-            Self::Text => f.write_str("is text without #!, which cannot interpret others (write #! and its interpreter)"),
-            Self::Empty => f.write_str("is empty (build or copy it again)"),
-            Self::Binary => f.write_str("is neither a program nor text (an archive, or a download that went wrong?)"),
-            Self::Loop => f.write_str("too many symbolic links, or scripts that interpret each other (ls -l the path)"),
-            Self::Busy => f.write_str("is open for writing (let it be closed first: write elsewhere, then rename)"),
-            Self::TooBig => f.write_str("arguments and environment are too long together (128 KiB each, 2 MiB in all)"),
-            Self::NoMemory => f.write_str("not enough memory to start it (raise the container's memory limit)"),
+            Self::Shell(fault) => {
+                write!(
+                    f,
+                    "is text without #!, and /bin/sh, which would read it, cannot be run: {fault} "
+                )?;
+                f.write_str("(name its interpreter: #!/usr/bin/node)")
+            }
             Self::Other(errno) => write!(f, "cannot be run: {} ({errno:?})", errno.desc()),
+            fixed => f.write_str(fixed.fixed_text()),
         }
+    }
+}
+
+impl Fault {
+    /// The text of those that have nothing more to tell.
+    fn fixed_text(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => "no such file (is it copied into this image, and not hidden by a volume?)",
+            Self::Directory => "is a directory (name the program in it)",
+            Self::Closed => "a directory on the way to it may not be entered (give it the permission x)",
+            Self::NoExecMount => "its file system is mounted noexec (keep programs elsewhere, or mount it exec)",
+            Self::Denied => "permission denied though its mode allows it (see the host's SELinux or AppArmor log)",
+            Self::NotPermitted => {
+                "operation not permitted (it has file capabilities that the container lacks: add them, or setcap -r \
+                 it; or seccomp forbids it)"
+            }
+            Self::BrokenElf => {
+                "is an ELF file but no whole program (cut off, or an object file; build or copy it again)"
+            }
+            Self::NoInterpreter => "its first line is #! without a program, or too long (write #!/bin/sh)",
+            Self::Text => "is text without #!, which cannot interpret others (write #! and its interpreter)",
+            Self::Empty => "is empty (build or copy it again)",
+            Self::Binary => "is neither a program nor text (an archive, or a download that went wrong?)",
+            Self::Loop => "too many symbolic links, or scripts that interpret each other (ls -l the path)",
+            Self::Busy => "is open for writing (let it be closed first: write elsewhere, then rename)",
+            Self::TooBig => "arguments and environment are too long together (128 KiB each, 2 MiB in all)",
+            Self::NoMemory => "not enough memory to start it (raise the container's memory limit)",
+            _ => "cannot be run",
+        }
+    }
+}
+
+fn interpreter_fault(f: &mut fmt::Formatter<'_>, interpreter: &Path, fault: &Fault) -> fmt::Result {
+    let shown = interpreter.display();
+    write!(f, "its first line asks for {shown}, ")?;
+    match fault {
+        Fault::Missing(_) => write!(f, "which is not there (install it, or change the line #!{shown})"),
+        fault => write!(f, "which cannot be run: {fault}"),
     }
 }
 

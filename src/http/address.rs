@@ -189,4 +189,11 @@ mod tests {
         let error = Address::parse("192.0.2.1:9180").unwrap().bind().unwrap_err().to_string();
         assert_eq!(error, "--http 192.0.2.1:9180: no such address on this machine (:9180 is every address)");
     }
+
+    #[test]
+    fn a_privileged_port_is_told_with_the_way_out() {
+        let error = BindError { address: Address::parse("0.0.0.0:80").unwrap(), errno: Errno::EACCES };
+        let said = "permission denied (ports below 1024 need CAP_NET_BIND_SERVICE; try :9180)";
+        assert_eq!(error.to_string(), format!("--http 0.0.0.0:80: {said}"));
+    }
 }

@@ -40,16 +40,25 @@ impl Answers for Fixed {
     }
 }
 
-/// Serves on this thread for as long as the client, on its own, runs.
-fn with_client<T: Send + 'static>(limits: Limits, client: impl FnOnce(SocketAddr) -> T + Send + 'static) -> T {
+fn bound() -> (std::net::TcpListener, SocketAddr) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listener = Address::parse(&format!("127.0.0.1:{port}")).unwrap().bind().unwrap();
     let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn with_client(limits: Limits, client: impl FnOnce(SocketAddr) + Send + 'static) {
+    let (listener, address) = bound();
+    serve_while(limits, listener, move || client(address));
+}
+
+/// Serves on this thread for as long as the client, on its own, runs.
+fn serve_while(limits: Limits, listener: std::net::TcpListener, client: impl FnOnce() + Send + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (done, mut ended) = socket_pair(&runtime);
     let client = thread::spawn(move || {
         let _done = done;
-        client(address)
+        client();
     });
     tokio::task::LocalSet::new().block_on(&runtime, async {
         tokio::select! {
@@ -57,7 +66,7 @@ fn with_client<T: Send + 'static>(limits: Limits, client: impl FnOnce(SocketAddr
             _ = ended.read_u8() => {}
         }
     });
-    client.join().unwrap()
+    client.join().unwrap();
 }
 
 /// Two ends: the runtime hears when the client's is dropped, by a panic too.
@@ -217,5 +226,32 @@ fn who_asks_without_reading_holds_up_only_itself() {
         // Ends once both sockets' buffers are full: the server reads no further than it can answer.
         while greedy.write_all(requests.as_bytes()).is_ok() {}
         assert!(get(address, "/servez").ends_with("serves\n"));
+    });
+}
+
+#[test]
+fn who_still_sends_when_it_is_answered_is_not_reset() {
+    with_client(Limits { farewell: BOUND, ..SMALL }, |address| {
+        let mut client = connect(address);
+        client.write_all(&[b'x'; 2 * HEAD_BYTES]).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        for _ in 0..3 {
+            client.write_all(&[b'x'; HEAD_BYTES]).expect("the server was to hear it out");
+        }
+    });
+}
+
+#[test]
+fn a_burst_does_not_wash_out_a_probe_before_it_is_looked_at() {
+    let (listener, address) = bound();
+    let mut probe = connect(address);
+    probe.write_all(b"GET /servez HTTP/1.0\r\n\r\n").unwrap();
+    let silent: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    serve_while(Limits { connections: 16, ..SMALL }, listener, move || {
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("still serves\n"), "{answer}");
+        drop(silent);
     });
 }

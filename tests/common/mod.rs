@@ -1,0 +1,114 @@
+//! What the tests that run the binary have in common.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
+
+/// How long anything here may take before it counts as hung.
+const BOUND: Duration = Duration::from_secs(20);
+
+pub const NOBODY: u32 = 65534;
+
+/// Held while a file is written and while a process is forked: a child that is forked meanwhile holds the file open
+/// until its exec, and running it would be ETXTBSY.
+fn writing_or_forking() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct Output {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub fn spawn(command: &mut Command) -> Child {
+    let _lock = writing_or_forking();
+    command.spawn().expect("the test's command starts")
+}
+
+pub fn run(command: &mut Command) -> Output {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let (stdout, stderr) = (out.path().join("1"), out.path().join("2"));
+    command.stdin(Stdio::null());
+    command
+        .stdout(File::create(&stdout).expect("a file"))
+        .stderr(File::create(&stderr).expect("a file"));
+    let code = wait(&mut spawn(command));
+    Output {
+        code,
+        stdout: read(&stdout),
+        stderr: read(&stderr),
+    }
+}
+
+pub fn read(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).expect("the file is there")).into_owned()
+}
+
+pub fn wait(child: &mut Child) -> Option<i32> {
+    let until = Instant::now() + BOUND;
+    loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            return status.code();
+        }
+        if Instant::now() > until {
+            let _ = child.kill();
+            panic!("still running after {BOUND:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn sundown<'a>(argv: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(SUNDOWN);
+    command.arg("--").args(argv);
+    command
+}
+
+/// A directory that any user may read.
+pub fn directory() -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    directory
+}
+
+pub fn write(directory: &TempDir, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+    let file = directory.path().join(name);
+    let _lock = writing_or_forking();
+    fs::write(&file, content).expect("room for it");
+    fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
+    file
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+pub fn is_root(what: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: {what} needs root");
+    }
+    root
+}
+
+/// Runs `command`, which must fail with that code, no output, and a line that has all these parts.
+#[track_caller]
+pub fn fails(command: &mut Command, code: i32, parts: &[&str]) {
+    let output = run(command);
+    assert_eq!(output.code, Some(code), "{}", output.stderr);
+    assert_eq!(output.stdout, "");
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    for part in parts {
+        assert!(output.stderr.contains(part), "{part:?} is not in {:?}", output.stderr);
+    }
+}
