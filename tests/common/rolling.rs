@@ -20,6 +20,9 @@ pub const DEREGISTRATION: Duration = Duration::from_secs(3);
 pub const DRAIN: Duration = DEREGISTRATION.saturating_add(SLOWEST).saturating_add(Duration::from_millis(500));
 /// The exit code of yarn 1 when its program ended by SIGTERM and yarn itself was left alone.
 pub const YARN_SAW_TERM: i32 = 143;
+/// What an init that does not drain loses at least for each pod, or the set-up proves nothing: a third of what the balancer
+/// sends to one of [`PODS`] and one in [`DEREGISTRATION`].
+pub const LEAST_LOST: u64 = RATE as u64 * DEREGISTRATION.as_secs() / (PODS as u64 + 1) / 3;
 /// A stop that takes longer hangs.
 const STOP_BOUND: Duration = Duration::from_secs(30);
 
