@@ -165,9 +165,12 @@ pub fn missing(programs: &[&str]) -> Option<String> {
             ));
         }
     }
-    let namespace = Command::new("unshare").args(namespace_options()).arg("true").env("PATH", &path).output().ok()?;
-    let reason = String::from_utf8_lossy(&namespace.stderr).trim().to_owned();
-    (!namespace.status.success()).then(|| format!("no PID namespace to be had here: {reason}"))
+    let reason = match Command::new("unshare").args(namespace_options()).arg("true").env("PATH", &path).output() {
+        Ok(made) if made.status.success() => return None,
+        Ok(refused) => String::from_utf8_lossy(&refused.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!("no PID namespace to be had here: {reason}"))
 }
 
 /// An address of our own to listen on. Not 127.0.0.1, from which the load's and the balancer's connections go out: one of
