@@ -127,9 +127,10 @@ global
 defaults
     mode http
     timeout connect 2s
-    timeout client 60s
     timeout server 60s
-    timeout http-keep-alive 60s
+    # Longer than any run: a client's idle connection is never closed on it.
+    timeout client 1h
+    timeout http-keep-alive 1h
     retries 0
 frontend clients
     bind {address}

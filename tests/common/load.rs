@@ -3,13 +3,14 @@
 //!
 //! The rate is kept whatever the answers do (an open loop), since people do not wait for each other to be served either.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ impl Load {
             let (tally, enough) = (Arc::clone(&tally), Arc::clone(&enough));
             move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                LocalSet::new().block_on(&runtime, send_all(target, per_second, &tally, &enough));
+                let client = Client { target, idle: RefCell::default(), tally };
+                LocalSet::new().block_on(&runtime, client.send_all(per_second, &enough));
             }
         });
         Load { tally, enough, thread: Some(thread) }
@@ -118,57 +120,70 @@ impl Drop for Load {
     }
 }
 
-async fn send_all(target: SocketAddr, per_second: u32, tally: &Arc<Mutex<Tally>>, enough: &AtomicBool) {
-    let idle = Rc::new(std::cell::RefCell::new(Vec::new()));
-    let mut dice = Dice(0x5eed);
-    let mut under_way = Vec::new();
-    let mut ticks = interval(Duration::from_secs(1) / per_second);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-
-    while !enough.load(Ordering::Relaxed) {
-        ticks.tick().await;
-        let answer_after = answer_time(dice.roll());
-        let (idle, tally) = (Rc::clone(&idle), Arc::clone(tally));
-        let count = move |change: &dyn Fn(&mut Tally)| change(&mut tally.lock().expect("no holder panics"));
-        under_way.retain(|task: &tokio::task::JoinHandle<()>| !task.is_finished());
-        under_way.push(tokio::task::spawn_local(async move {
-            count(&|tally| tally.sent += 1);
-            let kept = idle.borrow_mut().pop();
-            let sent = timeout(PATIENCE, send_one(kept, target, answer_after)).await.unwrap_or(Err(Loss::TimedOut));
-            match sent {
-                Ok(connection) => {
-                    count(&|tally| tally.ok += 1);
-                    idle.borrow_mut().extend(connection);
-                }
-                Err(loss) => count(&|tally| *tally.lost.entry(loss).or_default() += 1),
-            }
-        }));
-    }
-    for task in under_way {
-        task.await.expect("no request panics");
-    }
+/// All that the requests share: whom they go to, the connections that wait for the next of them, and the count.
+struct Client {
+    target: SocketAddr,
+    idle: RefCell<Vec<TcpStream>>,
+    tally: Arc<Mutex<Tally>>,
 }
 
-/// One request, on the connection that was kept from an earlier one or on a new one. Returns the connection if it may be
-/// used again. A kept one that turns out to be closed is a loss: nothing may close it while it is promised to be kept.
-async fn send_one(
-    kept: Option<TcpStream>,
-    target: SocketAddr,
-    answer_after: Duration,
-) -> Result<Option<TcpStream>, Loss> {
-    let mut stream = match kept {
-        Some(stream) => stream,
-        None => connect(target).await.map_err(|_| Loss::Refused)?,
-    };
-    let ms = answer_after.as_millis();
-    let request = format!("POST /work?ms={ms} HTTP/1.1\r\nHost: service\r\nContent-Length: 2\r\n\r\nhi");
-    stream.write_all(request.as_bytes()).await.map_err(|_| Loss::CutOff)?;
-    let answer = read_message(&mut stream).await.ok().flatten().ok_or(Loss::CutOff)?;
-    match answer.start.split(' ').nth(1).and_then(|code| code.parse().ok()) {
-        Some(200) if !answer.bytes.ends_with(format!("\r\ndone in {ms} ms\n").as_bytes()) => Err(Loss::Mixed),
-        Some(200) => Ok(answer.keep_alive.then_some(stream)),
-        Some(code) => Err(Loss::Status(code)),
-        None => Err(Loss::CutOff),
+impl Client {
+    /// Sends at the rate, whether or not the earlier ones are answered, until it is enough and all are.
+    async fn send_all(self, per_second: u32, enough: &AtomicBool) {
+        let client = Rc::new(self);
+        let mut dice = Dice(0x5eed);
+        let mut under_way: Vec<tokio::task::JoinHandle<()>> = Vec::new();
+        let mut ticks = interval(Duration::from_secs(1) / per_second);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+
+        while !enough.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let client = Rc::clone(&client);
+            let answer_after = answer_time(dice.roll());
+            under_way.retain(|request| !request.is_finished());
+            under_way.push(tokio::task::spawn_local(async move { client.send(answer_after).await }));
+        }
+        for request in under_way {
+            request.await.expect("no request panics");
+        }
+    }
+
+    /// Sends one request and counts what becomes of it.
+    async fn send(&self, answer_after: Duration) {
+        self.tally().sent += 1;
+        match timeout(PATIENCE, self.exchange(answer_after)).await.unwrap_or(Err(Loss::TimedOut)) {
+            Ok(()) => self.tally().ok += 1,
+            Err(loss) => *self.tally().lost.entry(loss).or_default() += 1,
+        }
+    }
+
+    /// Sends one request, on a kept connection where there is one. A kept one that turns out to be closed is a loss:
+    /// nothing may close it that has promised to keep it.
+    async fn exchange(&self, answer_after: Duration) -> Result<(), Loss> {
+        let kept = self.idle.borrow_mut().pop();
+        let mut stream = match kept {
+            Some(stream) => stream,
+            None => connect(self.target).await.map_err(|_| Loss::Refused)?,
+        };
+        let ms = answer_after.as_millis();
+        let request = format!("POST /work?ms={ms} HTTP/1.1\r\nHost: service\r\nContent-Length: 2\r\n\r\nhi");
+        stream.write_all(request.as_bytes()).await.map_err(|_| Loss::CutOff)?;
+        let answer = read_message(&mut stream).await.ok().flatten().ok_or(Loss::CutOff)?;
+        let status = answer.start.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(Loss::CutOff)?;
+        if status != 200 {
+            return Err(Loss::Status(status));
+        }
+        if !answer.bytes.ends_with(format!("\r\ndone in {ms} ms\n").as_bytes()) {
+            return Err(Loss::Mixed);
+        }
+        if answer.keep_alive {
+            self.idle.borrow_mut().push(stream);
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().expect("no holder panics")
     }
 }
 
