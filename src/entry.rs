@@ -89,3 +89,20 @@ core::arch::global_asm!(
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("sundown runs on Linux, x86_64 and aarch64: its entry stub is written for these");
+
+/// The words of the command line. musl's start does not hand them to Rust's `std::env::args`.
+///
+/// # Safety
+/// `argv` must point to `argc` strings that end in NUL and live as long as the process.
+pub unsafe fn args(argc: libc::c_int, argv: *const *const libc::c_char) -> Vec<std::ffi::OsString> {
+    use std::os::unix::ffi::OsStringExt;
+    (0..argc as usize)
+        .map(|at| {
+            // SAFETY: the caller vouches for argc pointers.
+            let word = unsafe { *argv.add(at) };
+            // SAFETY: and for a string behind each.
+            let word = unsafe { std::ffi::CStr::from_ptr(word) };
+            std::ffi::OsString::from_vec(word.to_bytes().to_vec())
+        })
+        .collect()
+}

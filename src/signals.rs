@@ -104,11 +104,6 @@ impl Signal {
             _ => DefaultAction::Terminate,
         }
     }
-
-    /// Whether the kernel counts every one that is sent (32 to 64), where of the others only one can be pending.
-    pub fn is_realtime(self) -> bool {
-        self.0 >= 32
-    }
 }
 
 impl fmt::Display for Signal {
@@ -165,6 +160,12 @@ impl SigSet {
         Self(self.0 | other.0)
     }
 
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// How many signals are in it.
     pub fn len(self) -> u32 {
         self.0.count_ones()
@@ -190,7 +191,13 @@ impl FromIterator<Signal> for SigSet {
 pub fn set_mask(mask: SigSet) -> io::Result<()> {
     // SAFETY: the pointer is to eight bytes, the size that is named; the kernel only reads them.
     let done = unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask.0, std::ptr::null_mut::<u64>(), size_of::<u64>())
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &mask.0,
+            std::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

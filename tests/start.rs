@@ -28,27 +28,15 @@ fn path_is_searched_past_what_cannot_be_executed() {
     write(&second, "tool", "#!/bin/sh\necho second\n", 0o755);
     let path = format!("{}:{}", text(first.path()), text(second.path()));
     let output = run(sundown(["tool"]).env("PATH", &path));
-    assert_eq!(
-        (output.code, output.stdout.as_str()),
-        (Some(0), "second\n"),
-        "{}",
-        output.stderr
-    );
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "second\n"), "{}", output.stderr);
     fs::remove_file(second.path().join("tool")).expect("it is ours");
-    fails(
-        sundown(["tool"]).env("PATH", &path),
-        126,
-        &[text(first.path()), "tool: no exec permission"],
-    );
+    fails(sundown(["tool"]).env("PATH", &path), 126, &[text(first.path()), "tool: no exec permission"]);
 }
 
 #[test]
 fn arguments_arrive_as_they_were_given() {
     let output = run(&mut sundown(["cat", "/proc/self/cmdline"]));
-    assert_eq!(
-        (output.code, output.stdout.as_str()),
-        (Some(0), "cat\0/proc/self/cmdline\0")
-    );
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "cat\0/proc/self/cmdline\0"));
 }
 
 #[test]
@@ -102,11 +90,7 @@ fn the_child_has_the_mask_and_the_dispositions_that_we_were_given() {
             let plain = run(with_signals(plain.args(&argv[1..]), signals));
             let ours = run(with_signals(&mut sundown(argv), signals));
             assert_eq!((ours.code, &ours.stdout), (Some(0), &plain.stdout), "{signals:?}");
-            assert!(
-                ours.stdout.contains(&format!("SigBlk:\t{mask:016x}")),
-                "{}",
-                ours.stdout
-            );
+            assert!(ours.stdout.contains(&format!("SigBlk:\t{mask:016x}")), "{}", ours.stdout);
         }
     }
 }
@@ -153,11 +137,7 @@ fn no_descriptor_of_ours_takes_the_place_of_a_closed_one() {
     let end = File::options().write(true).open(&fifo).expect("the child reads it");
     for fd in 0..=2 {
         let is = fs::read_link(format!("/proc/{}/fd/{fd}", child.id()));
-        assert_eq!(
-            is.ok().as_deref(),
-            Some(Path::new("anon_inode:[eventpoll]")),
-            "descriptor {fd}"
-        );
+        assert_eq!(is.ok().as_deref(), Some(Path::new("anon_inode:[eventpoll]")), "descriptor {fd}");
     }
     drop(end);
     // The shell's `read` ends with 1 at the end of its file.

@@ -38,11 +38,7 @@ impl Session {
         // SAFETY: two system calls, async-signal-safe.
         unsafe { command.pre_exec(lead) };
         let leader = command.spawn().expect("the leader starts");
-        Self {
-            master: File::from(master),
-            leader,
-            seen: String::new(),
-        }
+        Self { master: File::from(master), leader, seen: String::new() }
     }
 
     /// Starts /bin/sh with that script; `$0` is our binary.
@@ -88,9 +84,7 @@ impl Session {
     fn told(&mut self) -> [String; 3] {
         let told = self.expect("told:");
         let parts: Vec<String> = told.split(':').map(str::to_owned).collect();
-        parts
-            .try_into()
-            .unwrap_or_else(|parts| panic!("three numbers, not {parts:?}"))
+        parts.try_into().unwrap_or_else(|parts| panic!("three numbers, not {parts:?}"))
     }
 }
 
@@ -108,13 +102,7 @@ fn open_pty() -> (OwnedFd, OwnedFd) {
     // SAFETY: takes a number.
     Errno::result(unsafe { libc::unlockpt(master) }).expect("it is ours");
     // SAFETY: takes numbers; TIOCGPTPEER opens the other side.
-    let slave = unsafe {
-        libc::ioctl(
-            master,
-            libc::TIOCGPTPEER,
-            libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC,
-        )
-    };
+    let slave = unsafe { libc::ioctl(master, libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
     let slave = Errno::result(slave).expect("its other side");
     // SAFETY: the descriptor is new and nobody else's.
     let master = unsafe { OwnedFd::from_raw_fd(master) };

@@ -34,57 +34,26 @@ const OTHER_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 62 } else { 183 };
 #[test]
 fn what_is_not_there_is_127() {
     fails(&mut sundown(["/no/such/file"]), 127, &["/no/such/file: no such file"]);
-    fails(
-        sundown(["./no-such"]).current_dir("/usr"),
-        127,
-        &["./no-such: no such file", "working directory is /usr)"],
-    );
-    fails(
-        sundown(["no-such"]).env("PATH", "/a:/b"),
-        127,
-        &["no-such: no such file in PATH (/a:/b)"],
-    );
-    fails(
-        sundown(["no-such"]).env_remove("PATH"),
-        127,
-        &["no-such", "/usr/local/sbin:", "PATH is not set"],
-    );
+    fails(sundown(["./no-such"]).current_dir("/usr"), 127, &["./no-such: no such file", "working directory is /usr)"]);
+    fails(sundown(["no-such"]).env("PATH", "/a:/b"), 127, &["no-such: no such file in PATH (/a:/b)"]);
+    fails(sundown(["no-such"]).env_remove("PATH"), 127, &["no-such", "/usr/local/sbin:", "PATH is not set"]);
     fails(&mut sundown(["sleep 1"]), 127, &["sleep 1", "one word with a space"]);
     fails(&mut sundown(["/bin/sh/x"]), 127, &["/bin/sh/x: no such file"]);
     let directory = directory();
     symlink("gone", directory.path().join("link")).expect("a link");
-    fails(
-        &mut sundown([text(&directory.path().join("link"))]),
-        127,
-        &["link: ", "symbolic link to gone"],
-    );
+    fails(&mut sundown([text(&directory.path().join("link"))]), 127, &["link: ", "symbolic link to gone"]);
 }
 
 #[test]
 fn what_cannot_be_executed_is_126() {
     let directory = directory();
     let cases: [(&str, Vec<u8>, u32, &[&str]); 6] = [
-        (
-            "no-x",
-            b"#!/bin/sh\n".to_vec(),
-            0o644,
-            &["no exec permission", "0644", "chmod +x", "COPY --chmod"],
-        ),
+        ("no-x", b"#!/bin/sh\n".to_vec(), 0o644, &["no exec permission", "0644", "chmod +x", "COPY --chmod"]),
         ("garbage", b"PK\0\x03".to_vec(), 0o755, &["neither a program nor text"]),
         ("empty", Vec::new(), 0o755, &["is empty"]),
-        (
-            "cut-off",
-            elf(THIS_MACHINE, "/lib/ld.so")[..100].to_vec(),
-            0o755,
-            &["ELF file but no whole program"],
-        ),
+        ("cut-off", elf(THIS_MACHINE, "/lib/ld.so")[..100].to_vec(), 0o755, &["ELF file but no whole program"]),
         ("no-name", b"#!\necho".to_vec(), 0o755, &["#! without a program"]),
-        (
-            "library",
-            [&elf(THIS_MACHINE, "")[..16], &[1, 0], &elf(THIS_MACHINE, "")[18..]].concat(),
-            0o755,
-            &["ELF"],
-        ),
+        ("library", [&elf(THIS_MACHINE, "")[..16], &[1, 0], &elf(THIS_MACHINE, "")[18..]].concat(), 0o755, &["ELF"]),
     ];
     for (name, content, mode, parts) in cases {
         let file = write(&directory, name, content, mode);
@@ -92,11 +61,7 @@ fn what_cannot_be_executed_is_126() {
     }
     fails(&mut sundown(["/usr"]), 126, &["/usr: is a directory"]);
     symlink("ring", directory.path().join("ring")).expect("a link");
-    fails(
-        &mut sundown([text(&directory.path().join("ring"))]),
-        126,
-        &["ring: too many symbolic links"],
-    );
+    fails(&mut sundown([text(&directory.path().join("ring"))]), 126, &["ring: too many symbolic links"]);
 }
 
 #[test]
@@ -115,42 +80,22 @@ fn a_program_for_another_machine_is_told_with_both_names() {
 fn a_missing_loader_is_named() {
     let directory = directory();
     let file = write(&directory, "app", elf(THIS_MACHINE, "/lib/ld-musl-none.so.1"), 0o755);
-    fails(
-        &mut sundown([text(&file)]),
-        127,
-        &["app: needs /lib/ld-musl-none.so.1, which is not there"],
-    );
+    fails(&mut sundown([text(&file)]), 127, &["app: needs /lib/ld-musl-none.so.1, which is not there"]);
 }
 
 #[test]
 fn a_missing_or_broken_interpreter_is_named() {
     let directory = directory();
     let missing = write(&directory, "missing", "#!/no/such/bash -e\n", 0o755);
-    fails(
-        &mut sundown([text(&missing)]),
-        127,
-        &["missing: ", "/no/such/bash, which is not there"],
-    );
+    fails(&mut sundown([text(&missing)]), 127, &["missing: ", "/no/such/bash, which is not there"]);
     let windows = write(&directory, "windows", "#!/bin/sh\r\necho\r\n", 0o755);
-    fails(
-        &mut sundown([text(&windows)]),
-        127,
-        &["windows: ", "#!/bin/sh, ends as on Windows", "sed -i"],
-    );
+    fails(&mut sundown([text(&windows)]), 127, &["windows: ", "#!/bin/sh, ends as on Windows", "sed -i"]);
     let closed = write(&directory, "closed", "#!/bin/sh\n", 0o644);
     let script = write(&directory, "script", format!("#!{}\n", text(&closed)), 0o755);
-    fails(
-        &mut sundown([text(&script)]),
-        126,
-        &["script: ", text(&closed), "no exec permission"],
-    );
+    fails(&mut sundown([text(&script)]), 126, &["script: ", text(&closed), "no exec permission"]);
     let text_only = write(&directory, "text", "exit 0\n", 0o755);
     let script = write(&directory, "by-text", format!("#!{}\n", text(&text_only)), 0o755);
-    fails(
-        &mut sundown([text(&script)]),
-        126,
-        &["by-text: ", text(&text_only), "is text without #!"],
-    );
+    fails(&mut sundown([text(&script)]), 126, &["by-text: ", text(&text_only), "is text without #!"]);
 }
 
 #[test]
@@ -171,33 +116,15 @@ fn another_users_file_is_told_with_both_users() {
     let file = write(&directory, "private", "#!/bin/sh\n", 0o700);
     let mut command = Command::new(&copy);
     command.arg("--").arg(&file).uid(NOBODY).gid(NOBODY).current_dir("/");
-    fails(
-        &mut command,
-        126,
-        &[
-            "private: no exec permission",
-            "mode 0700 of user 0",
-            "we are user 65534",
-        ],
-    );
+    fails(&mut command, 126, &["private: no exec permission", "mode 0700 of user 0", "we are user 65534"]);
     fs::create_dir(directory.path().join("d")).expect("room for it");
     fs::set_permissions(directory.path().join("d"), fs::Permissions::from_mode(0o700)).expect("it is ours");
     let mut command = Command::new(&copy);
-    command
-        .arg("--")
-        .arg(directory.path().join("d/app"))
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .current_dir("/");
+    command.arg("--").arg(directory.path().join("d/app")).uid(NOBODY).gid(NOBODY).current_dir("/");
     fails(&mut command, 126, &["d/app: a directory on the way"]);
     let path = format!("{}/d:/no/such", text(directory.path()));
     let mut command = Command::new(&copy);
-    command
-        .args(["--", "no-such"])
-        .env("PATH", path)
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .current_dir("/");
+    command.args(["--", "no-such"]).env("PATH", path).uid(NOBODY).gid(NOBODY).current_dir("/");
     fails(&mut command, 127, &["no-such: no such file in PATH"]);
 }
 
@@ -210,20 +137,11 @@ fn a_full_pids_limit_is_told_with_the_way_out() {
     let copy = write(&directory, "sundown", fs::read(SUNDOWN).expect("our binary"), 0o755);
     let mut command = Command::new(copy);
     // A user of its own, so that no other test's processes count.
-    command
-        .args(["--", "true"])
-        .uid(NOBODY - 7)
-        .gid(NOBODY)
-        .current_dir("/");
+    command.args(["--", "true"]).uid(NOBODY - 7).gid(NOBODY).current_dir("/");
     let one = || {
-        let limit = libc::rlimit {
-            rlim_cur: 1,
-            rlim_max: 1,
-        };
+        let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
         // SAFETY: the pointer is to a limit of ours; the kernel only reads it.
-        Errno::result(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) })
-            .map(drop)
-            .map_err(io::Error::from)
+        Errno::result(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }).map(drop).map_err(io::Error::from)
     };
     // SAFETY: one system call, async-signal-safe.
     unsafe { command.pre_exec(one) };
@@ -246,13 +164,7 @@ fn a_noexec_mount_is_told() {
         Errno::result(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
         mount(Some(&here), &here, none, MsFlags::MS_BIND, none)?;
-        Ok(mount(
-            none,
-            &here,
-            none,
-            MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOEXEC,
-            none,
-        )?)
+        Ok(mount(none, &here, none, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOEXEC, none)?)
     };
     // SAFETY: system calls on paths that fit nix's buffer on the stack: nothing is allocated.
     unsafe { command.pre_exec(noexec) };
@@ -276,9 +188,5 @@ fn an_image_without_sh_is_told() {
     };
     // SAFETY: system calls on short paths: nothing is allocated.
     unsafe { command.pre_exec(enter) };
-    fails(
-        &mut command,
-        127,
-        &["/script: is text without #!, and /bin/sh", "no such file"],
-    );
+    fails(&mut command, 127, &["/script: is text without #!, and /bin/sh", "no such file"]);
 }

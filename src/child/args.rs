@@ -32,17 +32,9 @@ impl fmt::Display for ExpandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unset { name, arg } => {
-                write!(
-                    f,
-                    "{}: {name} is not set (set it, or write ${{{name}:-default}})",
-                    arg.display()
-                )
+                write!(f, "{}: {name} is not set (set it, or write ${{{name}:-default}})", arg.display())
             }
-            Self::Open { arg } => write!(
-                f,
-                "{}: `${{` without `}}` (close it; --expand-env reads it)",
-                arg.display()
-            ),
+            Self::Open { arg } => write!(f, "{}: `${{` without `}}` (close it; --expand-env reads it)", arg.display()),
             Self::Name { text, arg } => write!(
                 f,
                 "{}: ${{{text}}} cannot be expanded (--expand-env knows ${{NAME}} and ${{NAME:-default}}; \
@@ -96,19 +88,15 @@ fn value(inner: &[u8], arg: &OsStr, lookup: impl Fn(&OsStr) -> Option<OsString>)
         None => (inner, None),
     };
     if !is_name(name) {
-        return Err(ExpandError::Name {
-            text: String::from_utf8_lossy(inner).into_owned(),
-            arg: arg.to_owned(),
-        });
+        return Err(ExpandError::Name { text: String::from_utf8_lossy(inner).into_owned(), arg: arg.to_owned() });
     }
     match (lookup(OsStr::from_bytes(name)), default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(OsString::from_vec(default.to_vec())),
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(OsString::from_vec(default.to_vec())),
-        (None, None) => Err(ExpandError::Unset {
-            name: String::from_utf8_lossy(name).into_owned(),
-            arg: arg.to_owned(),
-        }),
+        (None, None) => {
+            Err(ExpandError::Unset { name: String::from_utf8_lossy(name).into_owned(), arg: arg.to_owned() })
+        }
     }
 }
 
@@ -150,9 +138,7 @@ mod tests {
 
     #[test]
     fn every_other_dollar_stays() {
-        for arg in [
-            "", "$", "$$", "$PORT", "$$PORT", "$${PORT}", "a$", "$(x)", "}", "$ {PORT}",
-        ] {
+        for arg in ["", "$", "$$", "$PORT", "$$PORT", "$${PORT}", "a$", "$(x)", "}", "$ {PORT}"] {
             assert_eq!(expand(arg).as_deref(), Ok(arg));
         }
         assert_eq!(expand("$$${PORT}").as_deref(), Ok("$$8080"));
@@ -161,10 +147,7 @@ mod tests {
     #[test]
     fn an_unset_variable_is_named() {
         let text = expand("--port=${NONE}").expect_err("NONE is not set").to_string();
-        assert_eq!(
-            text,
-            "--port=${NONE}: NONE is not set (set it, or write ${NONE:-default})"
-        );
+        assert_eq!(text, "--port=${NONE}: NONE is not set (set it, or write ${NONE:-default})");
     }
 
     #[test]

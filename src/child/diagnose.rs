@@ -55,27 +55,18 @@ fn meant(program: &Program) -> Option<&Path> {
         Some(Fault::Closed) => program.searched.is_some(),
         _ => false,
     };
-    files()
-        .find(|file| fs::metadata(file).is_ok_and(|it| !it.is_dir()))
-        .or_else(|| files().find(|it| !is_nowhere(it)))
+    files().find(|file| fs::metadata(file).is_ok_and(|it| !it.is_dir())).or_else(|| files().find(|it| !is_nowhere(it)))
 }
 
 fn not_found(program: &Program) -> Reason {
     match &program.searched {
-        Some(searched) => Reason::NotInPath {
-            name: program.name().into(),
-            searched: searched.clone(),
-        },
+        Some(searched) => Reason::NotInPath { name: program.name().into(), searched: searched.clone() },
         None => Reason::File(program.name().into(), missing(program.name().as_ref())),
     }
 }
 
 fn missing(file: &Path) -> Fault {
-    Fault::Missing(if file.is_relative() {
-        std::env::current_dir().ok()
-    } else {
-        None
-    })
+    Fault::Missing(if file.is_relative() { std::env::current_dir().ok() } else { None })
 }
 
 /// What is wrong on the way to the file, if something is.
@@ -139,11 +130,7 @@ fn fault_of_content(file: &Path, errno: Errno, depth: u8) -> Fault {
         Head::Script(Interpreter::File(interpreter)) => {
             let fault = fault_of_file(&interpreter, errno, depth + 1);
             // Where nothing is wrong with the interpreter to be seen, it is not to be blamed.
-            if fault == plain(errno) {
-                fault
-            } else {
-                Fault::Interpreter(interpreter, Box::new(fault))
-            }
+            if fault == plain(errno) { fault } else { Fault::Interpreter(interpreter, Box::new(fault)) }
         }
         Head::Text => Fault::Text,
         Head::Binary => Fault::Binary,
@@ -186,10 +173,7 @@ fn fault_of_elf(file: &File, errno: Errno, depth: u8) -> Fault {
     if refused && elf.machine != Machine::THIS {
         return Fault::OtherMachine(elf.machine);
     }
-    let in_loader = elf
-        .loader
-        .filter(|_| elf.is_program)
-        .and_then(|loader| loader_fault(loader, errno, depth));
+    let in_loader = elf.loader.filter(|_| elf.is_program).and_then(|loader| loader_fault(loader, errno, depth));
     match in_loader {
         Some(fault) => fault,
         None if refused => Fault::BrokenElf,
@@ -202,24 +186,14 @@ fn loader_fault(loader: PathBuf, errno: Errno, depth: u8) -> Option<Fault> {
     let fault = fault_of_file(&loader, errno, depth + 1);
     // A loader in which nothing is found either is not to be blamed.
     let found = fault != plain(errno) && fault != Fault::BrokenElf;
-    found.then(|| Fault::Loader {
-        loader,
-        present: libc_of_image(),
-        fault: Box::new(fault),
-    })
+    found.then(|| Fault::Loader { loader, present: libc_of_image(), fault: Box::new(fault) })
 }
 
 /// Which libc's loader lies where loaders lie.
 fn libc_of_image() -> Libc {
     let directories = ["/lib", "/lib64", "/usr/lib"].into_iter().flat_map(fs::read_dir);
-    let found = directories
-        .flatten()
-        .flatten()
-        .map(|entry| Libc::of_loader(Path::new(&entry.file_name())));
-    found
-        .into_iter()
-        .find(|libc| *libc != Libc::Neither)
-        .unwrap_or(Libc::Neither)
+    let found = directories.flatten().flatten().map(|entry| Libc::of_loader(Path::new(&entry.file_name())));
+    found.into_iter().find(|libc| *libc != Libc::Neither).unwrap_or(Libc::Neither)
 }
 
 #[cfg(test)]
@@ -245,17 +219,10 @@ mod tests {
 
     #[test]
     fn content_tells_what_the_errno_leaves_open() {
-        let foreign = if cfg!(target_arch = "aarch64") {
-            sample::X86_64
-        } else {
-            sample::AARCH64
-        };
+        let foreign = if cfg!(target_arch = "aarch64") { sample::X86_64 } else { sample::AARCH64 };
         let foreign = sample::elf64(foreign, Some("/lib/ld.so"));
         assert!(matches!(fault(&foreign, Errno::ENOEXEC), Fault::OtherMachine(_)));
-        assert!(matches!(
-            fault(&sample::elf32_arm(), Errno::ENOEXEC),
-            Fault::OtherMachine(_)
-        ));
+        assert!(matches!(fault(&sample::elf32_arm(), Errno::ENOEXEC), Fault::OtherMachine(_)));
         assert_eq!(fault(&foreign[..70], Errno::ENOEXEC), Fault::BrokenElf);
         assert_eq!(fault(b"", Errno::ENOEXEC), Fault::Empty);
         assert_eq!(fault(b"PK\0\x03", Errno::ENOEXEC), Fault::Binary);
@@ -265,26 +232,12 @@ mod tests {
 
     #[test]
     fn a_missing_loader_is_named_with_the_image_it_belongs_to() {
-        let here = if cfg!(target_arch = "aarch64") {
-            sample::AARCH64
-        } else {
-            sample::X86_64
-        };
+        let here = if cfg!(target_arch = "aarch64") { sample::AARCH64 } else { sample::X86_64 };
         let fault = fault(&sample::elf64(here, Some("/lib/ld-musl-none.so.1")), Errno::ENOENT);
-        let Fault::Loader { loader, fault, .. } = &fault else {
-            panic!("{fault:?}")
-        };
-        assert_eq!(
-            (loader.as_path(), &**fault),
-            (Path::new("/lib/ld-musl-none.so.1"), &Fault::Missing(None))
-        );
+        let Fault::Loader { loader, fault, .. } = &fault else { panic!("{fault:?}") };
+        assert_eq!((loader.as_path(), &**fault), (Path::new("/lib/ld-musl-none.so.1"), &Fault::Missing(None)));
         let text = |loader: &str, present| {
-            Fault::Loader {
-                loader: loader.into(),
-                present,
-                fault: Box::new(Fault::Missing(None)),
-            }
-            .to_string()
+            Fault::Loader { loader: loader.into(), present, fault: Box::new(Fault::Missing(None)) }.to_string()
         };
         assert!(
             text("/lib64/ld-linux-x86-64.so.2", Libc::Musl).contains("a glibc binary in a musl image such as Alpine")
@@ -297,13 +250,8 @@ mod tests {
     fn an_interpreter_is_looked_into_like_a_program() {
         let (_directory, closed) = file(b"#!/bin/sh\n", 0o644);
         let script = format!("#!{}\n", closed.display());
-        let Fault::Interpreter(named, why) = fault(script.as_bytes(), Errno::EACCES) else {
-            panic!("a script")
-        };
-        assert!(
-            named == closed && matches!(*why, Fault::NotExecutable { mode: 0o644, .. }),
-            "{why}"
-        );
+        let Fault::Interpreter(named, why) = fault(script.as_bytes(), Errno::EACCES) else { panic!("a script") };
+        assert!(named == closed && matches!(*why, Fault::NotExecutable { mode: 0o644, .. }), "{why}");
         let missing = fault(b"#!/no/such/bash\n", Errno::ENOENT);
         assert_eq!(
             missing.to_string(),
@@ -342,10 +290,7 @@ mod tests {
         assert_eq!(fault_of_path(directory.path()), Some(Fault::Directory));
         assert_eq!(fault_of_path(&it.join("below")), Some(Fault::Missing(None)));
         assert_eq!(fault_of_path(&it), None);
-        assert!(matches!(
-            fault_of_path(Path::new("no/such")),
-            Some(Fault::Missing(Some(_)))
-        ));
+        assert!(matches!(fault_of_path(Path::new("no/such")), Some(Fault::Missing(Some(_)))));
     }
 
     #[test]

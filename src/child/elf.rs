@@ -77,11 +77,7 @@ impl Fields<'_> {
     fn get(self, at: usize, len: usize) -> Option<u64> {
         let field = self.bytes.get(at..at.checked_add(len)?)?;
         let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        Some(if self.big_endian {
-            field.iter().fold(0, push)
-        } else {
-            field.iter().rev().fold(0, push)
-        })
+        Some(if self.big_endian { field.iter().fold(0, push) } else { field.iter().rev().fold(0, push) })
     }
 
     fn half(self, at: usize) -> Option<u16> {
@@ -99,21 +95,10 @@ impl Elf {
             _ => return None,
         };
         let header = bytes_at(file, 0, if bits == 64 { 64 } else { 52 })?;
-        let header = Fields {
-            bytes: &header,
-            big_endian: ident[5] == 2,
-        };
-        let machine = Machine {
-            number: header.half(18)?,
-            bits,
-            big_endian: header.big_endian,
-        };
+        let header = Fields { bytes: &header, big_endian: ident[5] == 2 };
+        let machine = Machine { number: header.half(18)?, bits, big_endian: header.big_endian };
         let is_program = matches!(header.half(16)?, ET_EXEC | ET_DYN);
-        Some(Self {
-            machine,
-            is_program,
-            loader: if is_program { loader(file, header, bits)? } else { None },
-        })
+        Some(Self { machine, is_program, loader: if is_program { loader(file, header, bits)? } else { None } })
     }
 }
 
@@ -126,16 +111,9 @@ fn loader(file: &File, header: Fields, bits: u8) -> Option<Option<PathBuf>> {
     if entry_len != if bits == 64 { 56 } else { 32 } || count == 0 {
         return None;
     }
-    let table = bytes_at(
-        file,
-        table,
-        usize::from(entry_len) * usize::from(count.min(MOST_HEADERS)),
-    )?;
+    let table = bytes_at(file, table, usize::from(entry_len) * usize::from(count.min(MOST_HEADERS)))?;
     for entry in table.chunks_exact(usize::from(entry_len)) {
-        let entry = Fields {
-            bytes: entry,
-            big_endian: header.big_endian,
-        };
+        let entry = Fields { bytes: entry, big_endian: header.big_endian };
         if entry.get(0, 4)? == u64::from(PT_INTERP) {
             return path_of(file, entry, bits).map(Some);
         }
@@ -225,10 +203,7 @@ mod tests {
         assert_eq!(elf.loader, Some("/lib/ld-linux-aarch64.so.1".into()));
         let elf = read(&sample::elf64(sample::X86_64, None)).expect("well-formed");
         assert_eq!((elf.machine.to_string().as_str(), elf.loader), ("x86-64", None));
-        assert_eq!(
-            read(&sample::elf32_arm()).expect("well-formed").machine.to_string(),
-            "32-bit ARM"
-        );
+        assert_eq!(read(&sample::elf32_arm()).expect("well-formed").machine.to_string(), "32-bit ARM");
     }
 
     #[test]

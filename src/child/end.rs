@@ -37,11 +37,6 @@ impl Ended {
             Self::Signalled { signal, .. } => 128 + signal.number() as u8,
         }
     }
-
-    /// Whether a signal ended it, and not itself.
-    pub fn by_signal(self) -> bool {
-        matches!(self, Self::Signalled { .. })
-    }
 }
 
 impl fmt::Display for Ended {

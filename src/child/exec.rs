@@ -60,11 +60,7 @@ impl Failure {
             1 => Stage::Exec,
             _ => Stage::Shell,
         };
-        Self::new(
-            stage,
-            Errno::from_raw(i32::from_ne_bytes([a, b, c, d])),
-            usize::from(file),
-        )
+        Self::new(stage, Errno::from_raw(i32::from_ne_bytes([a, b, c, d])), usize::from(file))
     }
 }
 
@@ -81,16 +77,8 @@ impl<'a> Image<'a> {
     /// Prepares it; allocates, so it belongs before the fork.
     pub(super) fn of(program: &'a Program) -> Self {
         let argv = pointers(&program.argv);
-        let shell_argv = [SHELL.as_ptr(), ptr::null()]
-            .into_iter()
-            .chain(argv.iter().skip(1).copied())
-            .collect();
-        Self {
-            files: &program.files,
-            argv,
-            shell_argv,
-            env: pointers(&program.env),
-        }
+        let shell_argv = [SHELL.as_ptr(), ptr::null()].into_iter().chain(argv.iter().skip(1).copied()).collect();
+        Self { files: &program.files, argv, shell_argv, env: pointers(&program.env) }
     }
 
     /// Tries the files in turn, as execvp(3) does; comes back only if none can be run.
@@ -121,19 +109,12 @@ impl<'a> Image<'a> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings
-        .iter()
-        .map(|string| string.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
 /// The errors of a directory in PATH, rather than of the program, on which execvp(3) of glibc goes on.
 fn means_look_further(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT
-    )
+    matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT)
 }
 
 fn execve(file: &CStr, argv: &[*const c_char], env: &[*const c_char]) -> Errno {

@@ -78,13 +78,7 @@ mod tests {
     #[test]
     fn an_interpreter_line_is_read_as_the_kernel_reads_it() {
         let sh = Interpreter::File("/bin/sh".into());
-        for line in [
-            "#!/bin/sh",
-            "#!/bin/sh\n",
-            "#! \t/bin/sh -e\necho",
-            "#!/bin/sh -e\r\n",
-            "#!/bin/sh\t\r\n",
-        ] {
+        for line in ["#!/bin/sh", "#!/bin/sh\n", "#! \t/bin/sh -e\necho", "#!/bin/sh -e\r\n", "#!/bin/sh\t\r\n"] {
             assert_eq!(script(line), sh, "{line:?}");
         }
         assert_eq!(script("#!/bin/sh\r\necho\r\n"), Interpreter::WithCr("/bin/sh".into()));

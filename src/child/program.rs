@@ -38,18 +38,11 @@ impl Program {
     pub fn new(argv: Vec<OsString>, env: Vec<(OsString, OsString)>) -> Result<Self, StartError> {
         let name = argv.first().filter(|name| !name.is_empty()).ok_or(Reason::NoName)?;
         let searched = searched(name, &env);
-        let files = files(name, searched.as_ref())
-            .into_iter()
-            .map(c_string)
-            .collect::<Result<_, _>>()?;
+        let files = files(name, searched.as_ref()).into_iter().map(c_string).collect::<Result<_, _>>()?;
         Ok(Self {
             files,
             searched,
-            env: env
-                .into_iter()
-                .map(assignment)
-                .map(c_string)
-                .collect::<Result<_, _>>()?,
+            env: env.into_iter().map(assignment).map(c_string).collect::<Result<_, _>>()?,
             argv: argv.into_iter().map(c_string).collect::<Result<_, _>>()?,
         })
     }
@@ -74,10 +67,7 @@ fn files(name: &OsStr, searched: Option<&Searched>) -> Vec<OsString> {
         Some(Searched::Path(path)) => path.as_bytes(),
         Some(Searched::Default) => DEFAULT_PATH.as_bytes(),
     };
-    directories
-        .split(|byte| *byte == b':')
-        .map(|directory| file_in(directory, name))
-        .collect()
+    directories.split(|byte| *byte == b':').map(|directory| file_in(directory, name)).collect()
 }
 
 /// The file of that name in a directory of PATH. The working directory, which an empty element stands for, is spelled
@@ -102,11 +92,7 @@ mod tests {
     fn files_for(name: &str, path: Option<&str>) -> Vec<String> {
         let env = path.map(|path| ("PATH".into(), path.into())).into_iter().collect();
         let program = Program::new(vec![name.into()], env).expect("no NUL byte");
-        program
-            .files
-            .into_iter()
-            .map(|file| file.into_string().expect("UTF-8"))
-            .collect()
+        program.files.into_iter().map(|file| file.into_string().expect("UTF-8")).collect()
     }
 
     #[test]

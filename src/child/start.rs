@@ -109,17 +109,8 @@ mod tests {
     use crate::signals::SigSet;
 
     fn how(quiet: bool) -> How {
-        let inherited = Inherited {
-            mask: SigSet::EMPTY,
-            sigpipe_ignored: false,
-            sigchld_ignored: false,
-        };
-        How {
-            inherited,
-            terminal: None,
-            own_group: true,
-            quiet,
-        }
+        let inherited = Inherited { mask: SigSet::EMPTY, sigpipe_ignored: false, sigchld_ignored: false };
+        How { inherited, terminal: None, own_group: true, quiet }
     }
 
     fn program(argv: &[&str]) -> Program {
@@ -156,10 +147,7 @@ mod tests {
             let error = start(&program(&["no-such-program"]), how(quiet)).expect_err("it is not there");
             assert_eq!(error.code, 127);
             let path = "no such file in PATH (/no/such:/usr/bin:/bin)";
-            assert!(
-                error.text.starts_with("no-such-program: ") && error.text.contains(path),
-                "{error}"
-            );
+            assert!(error.text.starts_with("no-such-program: ") && error.text.contains(path), "{error}");
         }
     }
 
@@ -168,11 +156,6 @@ mod tests {
         let long = "x".repeat(200_000);
         let error = start(&program(&["true", &long]), how(false)).expect_err("over 128 KiB");
         assert_eq!(error.code, 126);
-        assert!(
-            error
-                .text
-                .starts_with("/usr/bin/true: arguments and environment are too long"),
-            "{error}"
-        );
+        assert!(error.text.starts_with("/usr/bin/true: arguments and environment are too long"), "{error}");
     }
 }

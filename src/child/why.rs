@@ -29,10 +29,7 @@ impl std::error::Error for StartError {}
 
 impl From<Reason> for StartError {
     fn from(reason: Reason) -> Self {
-        Self {
-            code: reason.code(),
-            text: reason.to_string(),
-        }
+        Self { code: reason.code(), text: reason.to_string() }
     }
 }
 
@@ -173,21 +170,13 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoName => f.write_str("the command is empty (name a program after --)"),
-            Self::Nul(text) => write!(
-                f,
-                "{}: contains a NUL byte, which no program can be given",
-                text.display()
-            ),
+            Self::Nul(text) => write!(f, "{}: contains a NUL byte, which no program can be given", text.display()),
             Self::Fork(errno @ (Errno::EAGAIN | Errno::ENOMEM)) => {
                 write!(f, "no further process can be started: {} ", errno.desc())?;
                 f.write_str("(raise the container's pids limit, RLIMIT_NPROC or memory limit)")
             }
             Self::Fork(errno) => write!(f, "no further process can be started: {}", errno.desc()),
-            Self::Pipe(errno) => write!(
-                f,
-                "no pipe to the child: {} (raise the limit of open files)",
-                errno.desc()
-            ),
+            Self::Pipe(errno) => write!(f, "no pipe to the child: {} (raise the limit of open files)", errno.desc()),
             Self::Null(errno) => write!(f, "/dev/null: {} (a check's output goes there)", errno.desc()),
             Self::NotInPath { name, searched } => not_in_path(f, name, searched),
             Self::File(file, fault) => write!(f, "{}: {fault}", file.display()),
@@ -214,17 +203,10 @@ impl fmt::Display for Fault {
         match self {
             Self::Missing(Some(cwd)) => write!(f, "no such file (the working directory is {})", cwd.display()),
             Self::Dangling(target) => {
-                write!(
-                    f,
-                    "is a symbolic link to {}, which is not there (copy that too)",
-                    target.display()
-                )
+                write!(f, "is a symbolic link to {}, which is not there (copy that too)", target.display())
             }
             Self::NotExecutable { mode, owner, user } => {
-                write!(
-                    f,
-                    "no exec permission (mode {mode:04o} of user {owner}, and we are user {user}; "
-                )?;
+                write!(f, "no exec permission (mode {mode:04o} of user {owner}, and we are user {user}; ")?;
                 f.write_str("chmod +x it, or COPY --chmod=755)")
             }
             Self::OtherMachine(machine) => {
@@ -234,18 +216,11 @@ impl fmt::Display for Fault {
             Self::Loader { loader, present, fault } => loader_fault(f, loader, *present, fault),
             Self::Interpreter(interpreter, fault) => interpreter_fault(f, interpreter, fault),
             Self::Cr(interpreter) => {
-                write!(
-                    f,
-                    "its first line, #!{}, ends as on Windows, in CR LF ",
-                    interpreter.display()
-                )?;
+                write!(f, "its first line, #!{}, ends as on Windows, in CR LF ", interpreter.display())?;
                 f.write_str("(sed -i 's/\\r$//' it, or *.sh text eol=lf in .gitattributes)")
             }
             Self::Shell(fault) => {
-                write!(
-                    f,
-                    "is text without #!, and /bin/sh, which would read it, cannot be run: {fault} "
-                )?;
+                write!(f, "is text without #!, and /bin/sh, which would read it, cannot be run: {fault} ")?;
                 f.write_str("(name its interpreter: #!/usr/bin/node)")
             }
             Self::Other(errno) => write!(f, "cannot be run: {} ({errno:?})", errno.desc()),

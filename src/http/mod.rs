@@ -9,7 +9,7 @@ mod answer;
 mod guests;
 mod server;
 
-pub use address::{Address, BindError};
+pub use address::Address;
 pub use server::serve;
 
 /// What the endpoint asks of the supervisor. Each is called once for each request for it and must not block.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod instance;
+
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
 
 /// How long anything here may take before it counts as hung.
@@ -39,15 +41,9 @@ pub fn run(command: &mut Command) -> Output {
     let out = tempfile::tempdir().expect("a temporary directory");
     let (stdout, stderr) = (out.path().join("1"), out.path().join("2"));
     command.stdin(Stdio::null());
-    command
-        .stdout(File::create(&stdout).expect("a file"))
-        .stderr(File::create(&stderr).expect("a file"));
+    command.stdout(File::create(&stdout).expect("a file")).stderr(File::create(&stderr).expect("a file"));
     let code = wait(&mut spawn(command));
-    Output {
-        code,
-        stdout: read(&stdout),
-        stderr: read(&stderr),
-    }
+    Output { code, stdout: read(&stdout), stderr: read(&stderr) }
 }
 
 pub fn read(file: &Path) -> String {

@@ -1,0 +1,162 @@
+//! From the command line to the running child, in the order that loses nothing.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::child::args::expand_env;
+use crate::child::program::Program as ChildProgram;
+use crate::child::start::{How, start};
+use crate::child::std_fds::sanitize_std_fds;
+use crate::child::terminal::Terminal;
+use crate::cli::{self, Call};
+use crate::control;
+use crate::fallback;
+use crate::plan::{Plan, Platform, Surroundings};
+use crate::report::log;
+use crate::report::termination::TerminationLog;
+use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
+use crate::supervisor::{self, Setup};
+use crate::tree::MARK;
+use crate::tree::program::Program;
+
+const OWN_FAILURE: u8 = 1;
+const BAD_USAGE: u8 = 2;
+
+/// Why we do not get to supervise anything: what to say, and the exit code.
+struct Failure(u8, String);
+
+/// Does what the command line says, and gives the exit code.
+pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
+    if let Err(error) = sanitize_std_fds() {
+        log::plain(format_args!("descriptors 0 to 2 cannot be secured: {error}"));
+        return OWN_FAILURE;
+    }
+    let call = match cli::parse(args, std::env::vars_os(), std::process::id() == 1) {
+        Ok(call) => call,
+        Err(text) => {
+            log::plain(text);
+            return BAD_USAGE;
+        }
+    };
+    match call {
+        Call::Print(text) => {
+            let _ = io::stdout().write_all(text.as_bytes());
+            0
+        }
+        Call::Subcommand(name, words) => {
+            // A hook or a probe is an ordinary program, and dies of a signal as one.
+            let _ = signals::set_mask(inherited.mask);
+            control::client::run(name, &words)
+        }
+        Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
+            log::plain(text);
+            code
+        }),
+    }
+}
+
+fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let around = Surroundings {
+        platform: Platform::detect(|name| std::env::var_os(name).is_some(), |path| Path::new(path).exists()),
+        stderr_is_terminal: io::stderr().is_terminal(),
+    };
+    let plan = Plan::new(settings, &around).map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
+    log::init(plan.log_format, plan.log_level);
+    fallback::install(plan.deadline());
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
+    // The port first: one that is taken is an error without a child.
+    let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
+    let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
+    let control = if plan.control { open_control() } else { None };
+    let termination = open_termination_log(&plan);
+    become_subreaper();
+    let mark = new_mark();
+    let program = child_program(&plan, &mark)?;
+    let arrivals =
+        Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))?;
+    if let Some(signal) = pending_stop(&plan) {
+        return Err(Failure(
+            128 + signal.number() as u8,
+            format!("{signal} came before the program was started, so it is not started"),
+        ));
+    }
+    // What stops on a resize must not be sent the terminal's: we keep the terminal then.
+    let terminal = if own_stop_signal(&plan) == Some(Signal::WINCH) { None } else { Terminal::of_stdin() };
+    let how = How { inherited, terminal, own_group: true, quiet: false };
+    let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
+    fallback::note_child(child);
+    Ok(supervisor::run(Setup { plan, child, mark, terminal, inherited, endpoint, control, termination, arrivals }))
+}
+
+/// The stop request that has arrived already, if one has.
+fn pending_stop(plan: &Plan) -> Option<Signal> {
+    let asks = plan.stop_on.unwrap_or([Signal::TERM, Signal::INT, Signal::HALT].into_iter().collect::<SigSet>());
+    signals::pending().intersection(asks).iter().next()
+}
+
+/// What came to us by adoption is ours to reap and to wait for, as PID 1 or not (PR_SET_CHILD_SUBREAPER).
+fn become_subreaper() {
+    // SAFETY: takes numbers.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 && std::process::id() != 1 {
+        tracing::warn!("orphans of the app cannot be seen: {}", io::Error::last_os_error());
+    }
+}
+
+fn open_control() -> Option<std::os::unix::net::UnixListener> {
+    control::server::open()
+        .inspect_err(|error| {
+            tracing::warn!("no control socket: {error}; the subcommands prestop, stop, ready, status do not work here")
+        })
+        .ok()
+}
+
+fn open_termination_log(plan: &Plan) -> TerminationLog {
+    TerminationLog::open(plan.termination_log.as_deref()).unwrap_or_else(|error| {
+        tracing::warn!(
+            "--termination-log {}: {error}; no termination message is written",
+            plan.termination_log.as_deref().unwrap_or_default()
+        );
+        TerminationLog::default()
+    })
+}
+
+/// A value that no other instance has: its pid and the nanosecond of its start.
+fn new_mark() -> String {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    format!("{}-{time}", std::process::id())
+}
+
+fn child_program(plan: &Plan, mark: &str) -> Result<ChildProgram, Failure> {
+    let lookup = |name: &std::ffi::OsStr| std::env::var_os(name);
+    let expand = |arg: &OsString| match plan.expand_env {
+        true => expand_env(arg, lookup).map_err(|error| Failure(BAD_USAGE, format!("--expand-env: {error}"))),
+        false => Ok(arg.clone()),
+    };
+    let argv = plan.command.iter().map(expand).collect::<Result<_, _>>()?;
+    ChildProgram::new(argv, child_environment(mark)).map_err(|error| Failure(error.code, error.to_string()))
+}
+
+/// Our options are kept from the child, or a sundown below us would drain as well. The mark stands behind those of any
+/// instance above us.
+fn child_environment(mark: &str) -> Vec<(OsString, OsString)> {
+    let is_ours = |name: &OsString| name.as_encoded_bytes().starts_with(b"SUNDOWN_");
+    let mut environment: Vec<_> = std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+    let mut value =
+        std::env::var_os(MARK).map(|outer| [outer, "/".into()].into_iter().collect()).unwrap_or(OsString::new());
+    value.push(mark);
+    environment.push((MARK.into(), value));
+    environment
+}
+
+/// The stop signal of the program that is about to be started, by its name.
+fn own_stop_signal(plan: &Plan) -> Option<Signal> {
+    let line = plan.command.iter().map(|word| word.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
+    match &plan.ladder {
+        Some(ladder) => ladder.steps().first().map(|step| step.signal),
+        None => Program::of(&line, "", false, &[]).stop_signal,
+    }
+}

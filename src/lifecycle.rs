@@ -1,0 +1,656 @@
+//! The phases of a container's life. Pure: no clock, no process, no socket.
+//!
+//! ```text
+//! starting -> running -> draining -> stopping -> killing -> exited
+//! ```
+//!
+//! The supervisor turns what the kernel and the clients say into [`Event`]s and carries out the [`Action`]s that come back.
+//! A rule of the contract is one arm of one `match` here, so that the tests in [`walk`] can go through every order of events.
+
+use std::time::Duration;
+
+use crate::child::end::Ended;
+use crate::plan::{Drain, Ladder};
+use crate::signals::{Sender, Signal};
+
+#[cfg(test)]
+mod walk;
+
+/// A point in time: how long the supervisor has been running (CLOCK_MONOTONIC).
+pub type Moment = Duration;
+
+/// How long after SIGKILL we wait for what it cannot end.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// Half of "what is left of the time", where no limit was stated.
+const UNSTATED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the lifecycle needs of the plan.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// The drain.
+    pub drain: Drain,
+    /// From the stop request to KILL; only a stated limit gives one.
+    pub deadline: Option<Duration>,
+    /// The time a late app still gets between being told and KILL.
+    pub mercy: Duration,
+    /// How long leftovers may take once the child has ended by itself.
+    pub linger: Duration,
+    /// What a foreign preStop hook has used up when a signal comes.
+    pub prestop_elapsed: Duration,
+    /// The rungs of the ladder; none stands for one rung, each app's own stop signal.
+    pub ladder: Option<Ladder>,
+}
+
+/// Who asked for the stop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Request {
+    /// A signal.
+    Signal(Signal, From),
+    /// A preStop hook (`sundown prestop`).
+    PreStop,
+    /// `sundown stop`.
+    Command,
+    /// `sundown stop --now`: without a drain.
+    CommandNow,
+}
+
+/// Where a signal came from, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum From {
+    /// A terminal or the kernel.
+    Kernel,
+    /// A process with this pid in our namespace.
+    Inside(i32),
+    /// Outside of our namespace.
+    Outside,
+}
+
+impl std::convert::From<Sender> for From {
+    fn from(sender: Sender) -> Self {
+        match sender {
+            Sender::Kernel => Self::Kernel,
+            Sender::Inside { pid, .. } => Self::Inside(pid),
+            Sender::Outside => Self::Outside,
+        }
+    }
+}
+
+impl Request {
+    /// Ctrl-C, or INT from within: somebody sits there and is in a hurry.
+    fn is_interrupt(self) -> bool {
+        matches!(self, Self::Signal(Signal::INT, From::Kernel | From::Inside(_)))
+    }
+}
+
+/// Whether the app has anything to drain, looked up when the stop request comes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Worth {
+    /// It serves, or nobody can say.
+    Serves,
+    /// It listens on nothing.
+    ListensOnNothing,
+    /// It is a database: its clients hold on to it until it says that it goes.
+    Database,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// A stop was asked for.
+    Stop(Request, Worth),
+    /// A signal came that is none of our business: the app's.
+    Signal(Signal),
+    /// The ready check's verdict has changed.
+    Ready(bool),
+    /// Our child has ended.
+    ChildEnded {
+        /// How.
+        ended: Ended,
+        /// Whether we had sent it the signal that ended it.
+        told: bool,
+        /// Whether anything of its tree is left.
+        alone: bool,
+    },
+    /// An app that had outlived the child and come to us has ended.
+    AppEnded(Ended),
+    /// All that were told are gone and the rest has been still for a while.
+    ToldGone,
+    /// Nothing of the tree is left.
+    TreeEmpty,
+    /// The moment that [`Lifecycle::due`] named has come.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// A stop has begun: fail readiness, write ahead, say so.
+    Begin(Request, Hold),
+    /// The drain is over, for this reason: say so, and answer all who wait for its end.
+    Release(DrainEnd),
+    /// A preStop call that need not wait: answer it.
+    Answer,
+    /// Tell the apps: find them, each is told once.
+    Tell(Voice),
+    /// Climb the ladder: the rung of this index, to those who heard the first.
+    Climb(usize),
+    /// Tell those who have not heard yet, but for those who get more time.
+    TellRest,
+    /// Half of the time is over: tell those too who had got more.
+    TellPatient,
+    /// Pass the signal on to the app.
+    PassOn(Signal),
+    /// The request changes nothing: say so.
+    SayAgain(Request),
+    /// The next interrupt kills: say so.
+    WarnOfKill,
+    /// The child ended by itself and left something behind: say so.
+    SayLeft(Duration),
+    /// KILL everything of the tree, again until nothing is left.
+    Kill(KillReason),
+    /// It is over.
+    Exit(Outcome),
+}
+
+/// How the stop starts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hold {
+    /// A drain of this length.
+    Drain(Duration),
+    /// None, for this reason.
+    None(NoDrain),
+}
+
+/// Why there is no drain.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NoDrain {
+    /// The app was never ready.
+    NeverReady,
+    /// The ready check fails.
+    NotReady,
+    /// It listens on nothing.
+    ListensOnNothing,
+    /// It is a database.
+    Database,
+    /// The drain's length is zero.
+    Zero,
+    /// Whoever asked is in a hurry.
+    Hurry,
+    /// The child has ended already.
+    ChildEnded,
+}
+
+/// Why the drain is over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DrainEnd {
+    /// Its time is up. A drain that looks at traffic adds its reasons here.
+    TimeUp,
+    /// The child has ended.
+    ChildEnded,
+    /// Ctrl-C or `sundown stop --now`.
+    Hurry,
+}
+
+/// Which signal the apps hear.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Voice {
+    /// The ladder's first, or each app's own.
+    Own,
+    /// INT from outside asked: INT for apps without a stop signal of their own.
+    OwnElseInterrupt,
+    /// INT from inside asked: INT, in place of the ladder.
+    Interrupt,
+}
+
+/// Why we kill.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KillReason {
+    /// The stated limit, less the margin.
+    Deadline,
+    /// The time after the ladder's last rung.
+    LadderEnd,
+    /// The leftovers' time after the child's own end.
+    Linger,
+    /// The interrupt after the warning.
+    Interrupt,
+}
+
+/// How it all ended, before the user's policy on exit codes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Outcome {
+    /// The exit code.
+    pub code: u8,
+    /// How the process that gives the code ended; none if it has not.
+    pub ended: Option<Ended>,
+    /// Whether a stop was asked for.
+    pub asked: bool,
+    /// Why something was killed, if it was.
+    pub killed: Option<KillReason>,
+    /// Whether something outlived even that.
+    pub survivors: bool,
+}
+
+/// The phases.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// Not ready yet.
+    Starting,
+    /// Serving.
+    Running,
+    /// Serving, and readiness fails.
+    Draining {
+        /// When the app is told.
+        until: Moment,
+    },
+    /// The app has been told.
+    Stopping(Stopping),
+    /// SIGKILL has been sent.
+    Killing {
+        /// Why.
+        why: KillReason,
+        /// When we go all the same.
+        until: Moment,
+    },
+    /// Over.
+    Exited,
+}
+
+impl Phase {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining { .. } => "draining",
+            Self::Stopping(_) => "stopping",
+            Self::Killing { .. } => "killing",
+            Self::Exited => "exited",
+        }
+    }
+}
+
+/// The names of all phases, in order.
+pub const PHASES: [&str; 6] = ["starting", "running", "draining", "stopping", "killing", "exited"];
+
+/// Where we are in the stopping phase.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stopping {
+    /// The next rung of the ladder and its moment.
+    climb: Option<(usize, Moment)>,
+    /// When those who got more time are told.
+    patient: Option<Moment>,
+    /// When KILL comes, and why.
+    kill: Option<(Moment, KillReason)>,
+    interrupts: Interrupts,
+}
+
+/// How far somebody at the keyboard has come since the app was told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Interrupts {
+    None,
+    Warned,
+}
+
+/// Whether the ready check passes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Readiness {
+    Never,
+    Yes,
+    No,
+}
+
+/// The one clock: it starts at the first stop request and is never set again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Clock {
+    /// When the stop was asked for.
+    pub start: Moment,
+    /// When all must be over.
+    pub deadline: Option<Moment>,
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Lifecycle {
+    timing: Timing,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct State {
+    phase: Phase,
+    readiness: Readiness,
+    clock: Option<Clock>,
+    voice: Voice,
+    child: Option<(Ended, bool)>,
+    app: Option<Ended>,
+}
+
+/// A few actions at the most come of one event.
+pub type Actions = Vec<Action>;
+
+impl Lifecycle {
+    /// Starts in the starting phase.
+    pub fn new(timing: Timing) -> Self {
+        let state = State {
+            phase: Phase::Starting,
+            readiness: Readiness::Never,
+            clock: None,
+            voice: Voice::Own,
+            child: None,
+            app: None,
+        };
+        Self { timing, state }
+    }
+
+    /// The phase.
+    pub fn phase(&self) -> Phase {
+        self.state.phase
+    }
+
+    /// The clock, once a stop was asked for.
+    pub fn clock(&self) -> Option<Clock> {
+        self.state.clock
+    }
+
+    /// When KILL comes, if it is known.
+    pub fn kill_at(&self) -> Option<Moment> {
+        match self.state.phase {
+            Phase::Stopping(Stopping { kill, .. }) => kill.map(|(at, _)| at),
+            _ => self.state.clock.and_then(|clock| clock.deadline),
+        }
+    }
+
+    /// What the balancer is to know: /readyz.
+    pub fn is_ready(&self) -> bool {
+        self.state.phase == Phase::Running && self.state.readiness == Readiness::Yes
+    }
+
+    /// Whether the app serves, through the drain too: /servez.
+    pub fn is_serving(&self) -> bool {
+        matches!(self.state.phase, Phase::Running | Phase::Draining { .. }) && self.state.readiness == Readiness::Yes
+    }
+
+    /// Whether the ready check has ever passed.
+    pub fn was_ready(&self) -> bool {
+        self.state.readiness != Readiness::Never
+    }
+
+    /// When the next [`Event::Tick`] is wanted.
+    pub fn due(&self) -> Option<Moment> {
+        match self.state.phase {
+            Phase::Draining { until } | Phase::Killing { until, .. } => Some(until),
+            Phase::Stopping(Stopping { climb, patient, kill, .. }) => {
+                [climb.map(|(_, at)| at), patient, kill.map(|(at, _)| at)].into_iter().flatten().min()
+            }
+            Phase::Starting | Phase::Running | Phase::Exited => None,
+        }
+    }
+
+    /// Takes in what has happened and says what is to be done, in this order.
+    pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
+        let mut actions = Actions::new();
+        if self.state.phase != Phase::Exited {
+            self.step(now, event, &mut actions);
+        }
+        actions
+    }
+
+    fn step(&mut self, now: Moment, event: Event, actions: &mut Actions) {
+        match event {
+            Event::Stop(request, worth) => self.stop(now, request, worth, actions),
+            Event::Signal(signal) => actions.push(Action::PassOn(signal)),
+            Event::Ready(ready) => self.ready(ready),
+            Event::ChildEnded { ended, told, alone } => self.child_ended(now, ended, told, alone, actions),
+            Event::AppEnded(ended) if self.state.child.is_some() => self.state.app = Some(ended),
+            Event::ToldGone if matches!(self.state.phase, Phase::Stopping(_)) => actions.push(Action::TellRest),
+            Event::AppEnded(_) | Event::ToldGone => {}
+            Event::TreeEmpty => self.exit(false, actions),
+            Event::Tick => self.tick(now, actions),
+        }
+    }
+
+    fn ready(&mut self, ready: bool) {
+        self.state.readiness = match (self.state.readiness, ready) {
+            (_, true) => Readiness::Yes,
+            (Readiness::Never, false) => Readiness::Never,
+            (_, false) => Readiness::No,
+        };
+        if self.state.phase == Phase::Starting && ready {
+            self.state.phase = Phase::Running;
+        }
+    }
+
+    fn stop(&mut self, now: Moment, request: Request, worth: Worth, actions: &mut Actions) {
+        match self.state.phase {
+            Phase::Starting | Phase::Running => self.begin(now, request, worth, actions),
+            Phase::Draining { .. } if request.is_interrupt() || request == Request::CommandNow => {
+                if request.is_interrupt() {
+                    self.state.voice = Voice::Interrupt;
+                }
+                self.end_drain(now, DrainEnd::Hurry, actions);
+            }
+            // A preStop call joins the drain and is answered at its end.
+            Phase::Draining { .. } => actions.push(Action::SayAgain(request)),
+            Phase::Stopping(stopping) => self.stop_again(now, request, stopping, actions),
+            Phase::Killing { .. } if self.state.clock.is_none() => {
+                self.start_clock(now, request);
+                actions.push(Action::Begin(request, Hold::None(NoDrain::ChildEnded)));
+                if request == Request::PreStop {
+                    actions.push(Action::Answer);
+                }
+            }
+            Phase::Killing { .. } | Phase::Exited => answer_or_say_again(request, actions),
+        }
+    }
+
+    fn begin(&mut self, now: Moment, request: Request, worth: Worth, actions: &mut Actions) {
+        self.start_clock(now, request);
+        self.state.voice = match request {
+            request if request.is_interrupt() => Voice::Interrupt,
+            Request::Signal(Signal::INT, _) => Voice::OwnElseInterrupt,
+            _ => Voice::Own,
+        };
+        let hold = self.hold(request, worth);
+        actions.push(Action::Begin(request, hold));
+        match (hold, self.state.clock) {
+            (Hold::Drain(length), Some(clock)) => {
+                self.state.phase = Phase::Draining { until: (clock.start + length).max(now) };
+            }
+            _ => {
+                if request == Request::PreStop {
+                    actions.push(Action::Answer);
+                }
+                self.tell(now, actions);
+            }
+        }
+    }
+
+    /// A signal may come after a foreign hook has used up some of the time; our own hook and command come first.
+    fn start_clock(&mut self, now: Moment, request: Request) {
+        let used = match request {
+            Request::Signal(..) => self.timing.prestop_elapsed,
+            Request::PreStop | Request::Command | Request::CommandNow => Duration::ZERO,
+        };
+        let start = now.saturating_sub(used);
+        // Time before our own first moment cannot be written down; the deadline is what has to be right.
+        let deadline = self.timing.deadline.map(|limit| (now + limit).saturating_sub(used));
+        self.state.clock = Some(Clock { start, deadline });
+    }
+
+    fn hold(&self, request: Request, worth: Worth) -> Hold {
+        let Drain { least, automatic } = self.timing.drain;
+        if request.is_interrupt() || request == Request::CommandNow {
+            return Hold::None(NoDrain::Hurry);
+        }
+        match (self.state.phase, self.state.readiness) {
+            (Phase::Starting, _) => return Hold::None(NoDrain::NeverReady),
+            (_, Readiness::No | Readiness::Never) if automatic => return Hold::None(NoDrain::NotReady),
+            _ => {}
+        }
+        match worth {
+            _ if least.is_zero() => Hold::None(NoDrain::Zero),
+            Worth::ListensOnNothing if automatic => Hold::None(NoDrain::ListensOnNothing),
+            Worth::Database if automatic => Hold::None(NoDrain::Database),
+            _ => Hold::Drain(least),
+        }
+    }
+
+    fn end_drain(&mut self, now: Moment, why: DrainEnd, actions: &mut Actions) {
+        // Whoever waits for the drain is answered before the app hears.
+        actions.push(Action::Release(why));
+        self.tell(now, actions);
+    }
+
+    fn tell(&mut self, now: Moment, actions: &mut Actions) {
+        actions.push(Action::Tell(self.state.voice));
+        let deadline = self.state.clock.and_then(|clock| clock.deadline);
+        self.state.phase = Phase::Stopping(self.stopping(now, deadline.map(|at| (at, KillReason::Deadline))));
+    }
+
+    /// The stopping phase from now on: a limit that is already past still leaves a late app a moment.
+    fn stopping(&self, now: Moment, limit: Option<(Moment, KillReason)>) -> Stopping {
+        let mut kill = limit.map(|(at, why)| (at.max(now + self.timing.mercy), why));
+        let climb = self.next_rung(now, 0, &mut kill);
+        let patience = kill.map_or(UNSTATED_PATIENCE, |(at, _)| at.saturating_sub(now) / 2);
+        Stopping { climb, patient: Some(now + patience), kill, interrupts: Interrupts::None }
+    }
+
+    /// What comes after the rung of this index: the next one, or KILL if that is sooner than it would come anyway.
+    fn next_rung(&self, now: Moment, rung: usize, kill: &mut Option<(Moment, KillReason)>) -> Option<(usize, Moment)> {
+        if self.state.voice == Voice::Interrupt {
+            return None;
+        }
+        let steps = self.timing.ladder.as_ref()?.steps();
+        let at = now + steps.get(rung)?.wait?;
+        if rung + 1 < steps.len() {
+            return Some((rung + 1, at));
+        }
+        if kill.is_none_or(|(sooner, _)| at < sooner) {
+            *kill = Some((at, KillReason::LadderEnd));
+        }
+        None
+    }
+
+    fn stop_again(&mut self, now: Moment, request: Request, mut stopping: Stopping, actions: &mut Actions) {
+        if self.state.clock.is_none() {
+            // The child had ended by itself; now there is a limit as well.
+            self.start_clock(now, request);
+            let deadline = self.state.clock.and_then(|clock| clock.deadline);
+            if let Some(at) = deadline.map(|at| at.max(now + self.timing.mercy))
+                && stopping.kill.is_none_or(|(later, _)| at < later)
+            {
+                stopping.kill = Some((at, KillReason::Deadline));
+            }
+            self.state.phase = Phase::Stopping(stopping);
+            actions.push(Action::Begin(request, Hold::None(NoDrain::ChildEnded)));
+            if request == Request::PreStop {
+                actions.push(Action::Answer);
+            }
+            return;
+        }
+        match (request.is_interrupt(), stopping.interrupts) {
+            (false, _) => answer_or_say_again(request, actions),
+            (true, Interrupts::None) => {
+                stopping.interrupts = Interrupts::Warned;
+                self.state.phase = Phase::Stopping(stopping);
+                actions.push(Action::WarnOfKill);
+            }
+            (true, Interrupts::Warned) => self.kill(now, KillReason::Interrupt, actions),
+        }
+    }
+
+    fn child_ended(&mut self, now: Moment, ended: Ended, told: bool, alone: bool, actions: &mut Actions) {
+        self.state.child = Some((ended, told));
+        if alone {
+            if matches!(self.state.phase, Phase::Draining { .. }) {
+                actions.push(Action::Release(DrainEnd::ChildEnded));
+            }
+            return self.exit(false, actions);
+        }
+        match self.state.phase {
+            Phase::Starting | Phase::Running => self.linger(now, actions),
+            Phase::Draining { .. } => {
+                actions.push(Action::Release(DrainEnd::ChildEnded));
+                self.linger(now, actions);
+            }
+            Phase::Stopping(_) | Phase::Killing { .. } | Phase::Exited => {}
+        }
+    }
+
+    /// The child has ended by itself: what is left is told and gets a while, but never past the deadline.
+    fn linger(&mut self, now: Moment, actions: &mut Actions) {
+        let linger = (now + self.timing.linger, KillReason::Linger);
+        let deadline = self.state.clock.and_then(|clock| clock.deadline).map(|at| (at, KillReason::Deadline));
+        let limit = deadline.filter(|(at, _)| *at < linger.0).unwrap_or(linger);
+        let stopping = self.stopping(now, Some(limit));
+        actions.push(Action::SayLeft(stopping.kill.map_or(self.timing.linger, |(at, _)| at.saturating_sub(now))));
+        actions.push(Action::Tell(self.state.voice));
+        self.state.phase = Phase::Stopping(stopping);
+    }
+
+    /// One step at a time, so that after a long sleep of the machine the late timers still go in their order.
+    fn tick(&mut self, now: Moment, actions: &mut Actions) {
+        match self.state.phase {
+            Phase::Draining { until } if now >= until => self.end_drain(now, DrainEnd::TimeUp, actions),
+            Phase::Stopping(stopping) => self.tick_stopping(now, stopping, actions),
+            Phase::Killing { until, .. } if now >= until => self.exit(true, actions),
+            _ => {}
+        }
+    }
+
+    fn tick_stopping(&mut self, now: Moment, mut stopping: Stopping, actions: &mut Actions) {
+        if let Some((rung, at)) = stopping.climb
+            && now >= at
+        {
+            actions.push(Action::Climb(rung));
+            let late = |(at, why): (Moment, KillReason)| (if now >= at { now + self.timing.mercy } else { at }, why);
+            stopping.kill = stopping.kill.map(late);
+            stopping.climb = self.next_rung(now, rung, &mut stopping.kill);
+        } else if let Some((at, why)) = stopping.kill
+            && now >= at
+        {
+            return self.kill(now, why, actions);
+        } else if stopping.patient.is_some_and(|at| now >= at) {
+            stopping.patient = None;
+            actions.push(Action::TellPatient);
+        }
+        self.state.phase = Phase::Stopping(stopping);
+    }
+
+    fn kill(&mut self, now: Moment, why: KillReason, actions: &mut Actions) {
+        actions.push(Action::Kill(why));
+        self.state.phase = Phase::Killing { why, until: now + KILL_PATIENCE };
+    }
+
+    fn exit(&mut self, survivors: bool, actions: &mut Actions) {
+        let killed = match self.state.phase {
+            Phase::Killing { why, .. } => Some(why),
+            _ => None,
+        };
+        let ended = self.last_word();
+        // A kill that a stop had to end in is never hidden behind a code that the child gave before.
+        let enforced = killed.is_some_and(|why| why != KillReason::Linger);
+        let code = match ended {
+            Some(ended) if !enforced && !survivors => ended.code(),
+            _ => 128 + Signal::KILL.number() as u8,
+        };
+        self.state.phase = Phase::Exited;
+        actions.push(Action::Exit(Outcome { code, ended, asked: self.state.clock.is_some(), killed, survivors }));
+    }
+
+    /// Whose end counts: the child's, unless our own signal ended it and an app outlived it and came to us.
+    fn last_word(&self) -> Option<Ended> {
+        match (self.state.child, self.state.app) {
+            (Some((Ended::Signalled { .. }, true)), Some(app)) => Some(app),
+            (Some((child, _)), _) => Some(child),
+            (None, _) => None,
+        }
+    }
+}
+
+fn answer_or_say_again(request: Request, actions: &mut Actions) {
+    actions.push(match request {
+        Request::PreStop => Action::Answer,
+        _ => Action::SayAgain(request),
+    });
+}

@@ -1,0 +1,366 @@
+//! The supervisor: the loop that joins the kernel and the lifecycle. It turns what happens into events, and carries out the
+//! actions that come back.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+mod act;
+mod checks;
+mod finish;
+mod reap;
+mod signal;
+
+use crate::check::Check;
+use crate::child::end::Ended;
+use crate::child::terminal::Terminal;
+use crate::control::{self, Ask, Reply};
+use crate::http;
+use crate::lifecycle::{Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
+use crate::plan::Plan;
+use crate::report::board::{Board, count};
+use crate::report::story::Story;
+use crate::report::termination::TerminationLog;
+use crate::signals::{Arrival, Arrivals, Inherited, Sender};
+use crate::traffic::listeners;
+use crate::tree::Tree;
+use crate::tree::helpers::Helpers;
+use crate::tree::teller::Teller;
+
+/// A look at those who are too young to hear.
+const YOUNG_LOOK: Duration = Duration::from_millis(20);
+/// A look at those who stop, and at those whom KILL does not end at once.
+const STOPPING_LOOK: Duration = Duration::from_millis(100);
+const KILLING_LOOK: Duration = Duration::from_millis(10);
+/// How long all that is left must have been still before the next round hears.
+const STILL: Duration = Duration::from_millis(300);
+
+/// What the tasks beside the loop ask of it.
+pub enum Order {
+    /// A client of the control socket.
+    Asked(Ask, oneshot::Sender<Reply>),
+    /// A check's verdict has changed.
+    Checked(checks::Which, bool),
+    /// Somebody wants to know whether the app listens.
+    LookAtListeners,
+    /// A process that was told has ended.
+    ToldEnded,
+}
+
+/// All that was set up before the loop starts.
+pub struct Setup {
+    /// The settings.
+    pub plan: Plan,
+    /// The child's pid.
+    pub child: i32,
+    /// The mark that its tree carries.
+    pub mark: String,
+    /// The terminal that it was handed.
+    pub terminal: Option<Terminal>,
+    /// The mask and dispositions for checks.
+    pub inherited: Inherited,
+    /// The endpoint's socket.
+    pub endpoint: Option<std::net::TcpListener>,
+    /// The control socket.
+    pub control: Option<std::os::unix::net::UnixListener>,
+    /// The termination message's file.
+    pub termination: TerminationLog,
+    /// The stream of signals.
+    pub arrivals: Arrivals,
+}
+
+/// Supervises the child until everything is over, and gives the exit code.
+pub fn run(setup: Setup) -> u8 {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => runtime,
+        // The minimal loop can do without.
+        Err(error) => panic!("no event loop: {error}"),
+    };
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async move {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        // SAFETY: the descriptor is owned, and closed only after the reactor has let go of it.
+        let arrivals = match unsafe { AsyncFd::register_with_interest(setup.arrivals, tokio::io::Interest::READABLE) } {
+            Ok(arrivals) => arrivals,
+            Err(error) => panic!("signals cannot be waited for: {error}"),
+        };
+        let mut supervisor =
+            Supervisor::new(setup.plan, setup.child, setup.mark, setup.terminal, setup.termination, orders);
+        supervisor.own_endpoint = setup.endpoint.as_ref().and_then(inode);
+        supervisor.start_tasks(setup.endpoint, setup.control, setup.inherited);
+        supervisor.supervise(arrivals, inbox).await
+    })
+}
+
+struct Supervisor {
+    plan: Plan,
+    lifecycle: Lifecycle,
+    began: Instant,
+    teller: Teller,
+    child: Child,
+    board: Rc<Board>,
+    helpers: Rc<Helpers>,
+    orders: UnboundedSender<Order>,
+    /// The control connections that are open.
+    connections: Rc<Cell<usize>>,
+    /// Those who wait for the drain's end.
+    waiting: Vec<oneshot::Sender<Reply>>,
+    story: Story,
+    termination: TerminationLog,
+    /// Who sent the stop request that is being handled.
+    sender: Option<Sender>,
+    own_endpoint: Option<u64>,
+    listening: bool,
+    watch: Watch,
+    told_at: Option<Moment>,
+    voice: Voice,
+    /// Signals that were held back once and need not be told again.
+    told_held: crate::signals::SigSet,
+    foreseen: bool,
+    outcome: Option<Outcome>,
+    batch: Vec<Arrival>,
+}
+
+struct Child {
+    pid: i32,
+    terminal: Option<Terminal>,
+    ended: Option<Ended>,
+}
+
+/// When the tree is looked at next, and since when it has been still.
+#[derive(Default)]
+struct Watch {
+    due: Option<Moment>,
+    moved: Moment,
+}
+
+impl Supervisor {
+    fn new(
+        plan: Plan,
+        child: i32,
+        mark: String,
+        terminal: Option<Terminal>,
+        termination: TerminationLog,
+        orders: UnboundedSender<Order>,
+    ) -> Self {
+        let timing = Timing {
+            drain: plan.drain,
+            deadline: plan.deadline(),
+            mercy: Duration::from_secs(1).min(plan.kill_margin / 2),
+            linger: plan.linger,
+            prestop_elapsed: plan.prestop_elapsed,
+            ladder: plan.ladder.clone(),
+        };
+        let helpers = Rc::new(Helpers::default());
+        let names = std::env::vars_os().map(|(name, _)| name);
+        let tree = Tree::new(child, mark, names, plan.wrappers.clone(), helpers.clone());
+        let board = Board::new(
+            &plan.ready_check,
+            plan.live_check.as_ref(),
+            orders.clone(),
+            plan.panic_on_request,
+            plan.deadline().map(|limit| limit + plan.kill_margin),
+        );
+        Self {
+            lifecycle: Lifecycle::new(timing),
+            began: Instant::now(),
+            teller: Teller::new(tree, plan.ladder.clone(), plan.signal_to),
+            child: Child { pid: child, terminal, ended: None },
+            board: Rc::new(board),
+            helpers,
+            orders,
+            connections: Rc::default(),
+            waiting: Vec::new(),
+            story: Story::default(),
+            termination,
+            sender: None,
+            own_endpoint: None,
+            listening: false,
+            watch: Watch::default(),
+            told_at: None,
+            voice: Voice::Own,
+            told_held: crate::signals::SigSet::EMPTY,
+            foreseen: false,
+            outcome: None,
+            batch: Vec::with_capacity(64),
+            plan,
+        }
+    }
+
+    fn start_tasks(
+        &self,
+        endpoint: Option<std::net::TcpListener>,
+        control: Option<std::os::unix::net::UnixListener>,
+        inherited: Inherited,
+    ) {
+        if let Some(listener) = endpoint {
+            let board = self.board.clone();
+            tokio::task::spawn_local(async move {
+                let Err(error) = http::serve(listener, board).await;
+                tracing::error!("the endpoint has failed: {error}; probes get no answer any more");
+            });
+        }
+        if let Some(listener) = control {
+            tokio::task::spawn_local(control::server::serve(listener, self.orders.clone(), self.connections.clone()));
+        }
+        let surroundings = checks::Surroundings { helpers: self.helpers.clone(), board: self.board.clone(), inherited };
+        checks::start(checks::Which::Ready, &self.plan.ready_check, self.plan.pace, &surroundings, &self.orders);
+        if let Some(check) = &self.plan.live_check {
+            checks::start(checks::Which::Live, check, self.plan.pace, &surroundings, &self.orders);
+        }
+    }
+
+    async fn supervise(mut self, arrivals: AsyncFd<Arrivals>, mut inbox: UnboundedReceiver<Order>) -> u8 {
+        // A child that ended before the stream was opened is not announced again.
+        self.reap().await;
+        if self.plan.ready_check == Check::Running {
+            self.handle(Event::Ready(true)).await;
+        }
+        loop {
+            if let Some(outcome) = self.outcome.take() {
+                return self.finish(outcome).await;
+            }
+            let wake = self.wake();
+            tokio::select! {
+                biased;
+                ready = arrivals.readable() => match ready {
+                    Ok(mut ready) => {
+                        ready.clear_ready();
+                        self.take_arrivals(arrivals.get_ref()).await;
+                    }
+                    Err(error) => panic!("signals cannot be waited for: {error}"),
+                },
+                Some(order) = inbox.recv() => self.obey(order).await,
+                () = sleep_until(wake) => self.on_time().await,
+            }
+        }
+    }
+
+    /// The time since we began, which the lifecycle counts in.
+    fn now(&self) -> Moment {
+        self.began.elapsed()
+    }
+
+    fn wake(&self) -> Option<Instant> {
+        [self.lifecycle.due(), self.watch.due].into_iter().flatten().min().map(|moment| self.began + moment)
+    }
+
+    async fn on_time(&mut self) {
+        if self.lifecycle.due().is_some_and(|due| due <= self.now()) {
+            self.handle(Event::Tick).await;
+        }
+        if self.watch.due.is_some_and(|due| due <= self.now()) {
+            self.look().await;
+        }
+    }
+
+    /// Tells the lifecycle what has happened, carries out what it says, and shows where we are.
+    async fn handle(&mut self, event: Event) {
+        for action in self.lifecycle.handle(self.now(), event) {
+            self.act(action).await;
+        }
+        let phase = self.lifecycle.phase();
+        if phase == Phase::Running {
+            self.board.set_why(if self.lifecycle.is_ready() { "ready" } else { "the ready check fails" });
+        }
+        self.board.set_phase(phase.name(), self.lifecycle.is_ready(), self.lifecycle.is_serving());
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Asked(ask, reply) => self.answer(ask, reply).await,
+            Order::Checked(checks::Which::Ready, passes) => {
+                self.handle(Event::Ready(passes)).await;
+                if passes {
+                    self.foresee();
+                }
+            }
+            Order::Checked(checks::Which::Live, passes) => self.board.set_alive(passes),
+            Order::LookAtListeners => self.look_at_listeners().await,
+            Order::ToldEnded => self.look().await,
+        }
+    }
+
+    async fn answer(&mut self, ask: Ask, reply: oneshot::Sender<Reply>) {
+        let verdict = |verdict: http::Verdict| Reply { code: u8::from(!verdict.ok), text: verdict.text };
+        let answer = match ask {
+            Ask::Ready => verdict(http::Answers::readyz(&*self.board)),
+            Ask::Serve => verdict(http::Answers::servez(&*self.board)),
+            Ask::Live => http::Answers::livez(&*self.board)
+                .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
+            Ask::Status => Reply::ok(self.status_text()),
+            Ask::StatusJson => Reply::ok(self.status_json()),
+            Ask::PreStop => return self.prestop(reply).await,
+            Ask::Stop | Ask::StopNow => {
+                count(&self.board.figures.stops_by_command);
+                let request = if ask == Ask::Stop { Request::Command } else { Request::CommandNow };
+                let worth = self.worth();
+                self.sender = None;
+                self.handle(Event::Stop(request, worth)).await;
+                Reply::ok(format!("{}: {}", self.board.phase(), self.board.why()))
+            }
+        };
+        let _ = reply.send(answer);
+    }
+
+    async fn prestop(&mut self, reply: oneshot::Sender<Reply>) {
+        count(&self.board.figures.stops_by_prestop);
+        self.waiting.push(reply);
+        let worth = self.worth();
+        self.sender = None;
+        self.handle(Event::Stop(Request::PreStop, worth)).await;
+    }
+
+    /// Whether the app has anything to drain. It is looked at once, when the first stop request comes.
+    fn worth(&mut self) -> Worth {
+        if !matches!(self.lifecycle.phase(), Phase::Starting | Phase::Running) {
+            return Worth::Serves;
+        }
+        if self.teller.is_database() {
+            Worth::Database
+        } else if self.listens() {
+            Worth::Serves
+        } else {
+            Worth::ListensOnNothing
+        }
+    }
+
+    fn listens(&mut self) -> bool {
+        let pids = self.teller.tree.look().iter().map(|node| node.stat.key.pid);
+        listeners::listens(pids, &self.plan.ports, self.own_endpoint)
+    }
+
+    async fn look_at_listeners(&mut self) {
+        let listens = self.listens();
+        if self.plan.live_check == Some(Check::Listening) {
+            self.board.set_alive(listens);
+        }
+        if self.plan.ready_check == Check::Listening && listens != self.listening {
+            self.listening = listens;
+            self.handle(Event::Ready(listens)).await;
+            self.foresee();
+        }
+    }
+
+    /// Whether the app serves already, so that its handlers may be taken to be set.
+    fn serves(&mut self) -> bool {
+        let proven = self.plan.ready_check != Check::Running && self.lifecycle.was_ready();
+        proven || self.listens()
+    }
+}
+
+/// The inode by which a socket of ours is known in /proc/net.
+fn inode(socket: &std::net::TcpListener) -> Option<u64> {
+    nix::sys::stat::fstat(socket).ok().map(|stat| stat.st_ino)
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,112 @@
+//! Running the checks beside the loop.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::Order;
+use crate::check::{self, Check, Judge};
+use crate::child::end::Ended;
+use crate::child::program::Program;
+use crate::child::start::{How, start as start_child};
+use crate::lifecycle::PHASES;
+use crate::plan::Pace;
+use crate::report::board::Board;
+use crate::signals::{self, Inherited, Signal};
+use crate::tree::helpers::Helpers;
+
+/// How soon a check is repeated while the app starts.
+const EAGER: Duration = Duration::from_millis(200);
+/// From one look at the listeners to the next while the app starts: quick at first.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// Which check a verdict is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The ready check.
+    Ready,
+    /// The live check.
+    Live,
+}
+
+/// What checks need of the supervisor.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where processes that are no part of the tree are taken down.
+    pub helpers: Rc<Helpers>,
+    /// Where the phase stands.
+    pub board: Rc<Board>,
+    /// The mask and dispositions for them.
+    pub inherited: Inherited,
+}
+
+/// Starts a check. `running` needs none: the phases say it. `listening` runs until the app is up, then only when asked.
+pub fn start(which: Which, check: &Check, pace: Pace, around: &Surroundings, orders: &UnboundedSender<Order>) {
+    let (around, orders) = (around.clone(), orders.clone());
+    match check {
+        Check::Running => {}
+        Check::Listening => {
+            tokio::task::spawn_local(look_until_up(around, orders));
+        }
+        check => {
+            tokio::task::spawn_local(repeat(which, check.clone(), pace, around, orders));
+        }
+    }
+}
+
+async fn look_until_up(around: Surroundings, orders: UnboundedSender<Order>) {
+    let mut pause = FIRST_LOOK;
+    while around.board.phase() == PHASES[0] && orders.send(Order::LookAtListeners).is_ok() {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(LAST_LOOK);
+    }
+}
+
+async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, orders: UnboundedSender<Order>) {
+    let mut judge = Judge::new(pace.failures, pace.successes);
+    if which == Which::Live {
+        // Alive until the contrary is proven; not ready until it is.
+        judge.hear(true);
+        let _ = orders.send(Order::Checked(which, true));
+    }
+    loop {
+        let passed = match &check {
+            Check::Http(check) => check::http(check, pace.timeout).await,
+            Check::Tcp(check) => check::tcp(check, pace.timeout).await,
+            Check::Exec(command) => exec(command, pace.timeout, &around).await,
+            Check::Running | Check::Listening => return,
+        };
+        if let Err(reason) = &passed {
+            tracing::debug!("the {which:?} check fails: {reason}");
+        }
+        if let Some(verdict) = judge.hear(passed.is_ok())
+            && orders.send(Order::Checked(which, verdict)).is_err()
+        {
+            return;
+        }
+        let starting = around.board.phase() == PHASES[0];
+        tokio::time::sleep(if starting { pace.period.min(EAGER) } else { pace.period }).await;
+    }
+}
+
+/// Runs a command; it passes if it exits with 0 in time. It gets no terminal and its output goes nowhere.
+async fn exec(command: &[String], limit: Duration, around: &Surroundings) -> Result<(), String> {
+    let argv = command.iter().map(Into::into).collect();
+    let environment =
+        std::env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"SUNDOWN_")).collect();
+    let program = Program::new(argv, environment).map_err(|error| error.to_string())?;
+    let how = How { inherited: around.inherited, terminal: None, own_group: true, quiet: true };
+    let pid = start_child(&program, how).map_err(|error| error.to_string())?;
+    let end = around.helpers.add(pid);
+    match tokio::time::timeout(limit, end).await {
+        Ok(Ok(Ended::Exited(0))) => Ok(()),
+        Ok(Ok(ended)) => Err(format!("{} {ended}", command[0])),
+        Ok(Err(_)) => Err("its end was missed".into()),
+        Err(_) => {
+            let _ = signals::send(-pid, Signal::KILL);
+            Err(format!("{} took longer than {}", command[0], crate::plan::human(limit)))
+        }
+    }
+}

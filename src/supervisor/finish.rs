@@ -1,0 +1,206 @@
+//! The end: strays, open connections, the last words, the exit code; and what `status` says until then.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use crate::lifecycle::Outcome;
+use crate::plan::{ExitPolicy, human};
+use crate::signals::{self, SigSet, Signal};
+
+/// What strays get between TERM and KILL.
+const STRAYS: Duration = Duration::from_secs(1);
+/// What a hook's connection gets to close: our exit as PID 1 would kill the hook.
+const CONNECTIONS: Duration = Duration::from_millis(300);
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Supervisor {
+    /// Ends everything that is ours, says what happened, and gives the exit code. The endpoint answers all the while.
+    pub(super) async fn finish(mut self, outcome: Outcome) -> u8 {
+        self.board.set_phase("exited", false, false);
+        self.answer_waiting("the app has ended");
+        if let Some(told_at) = self.told_at {
+            self.story.stopped(self.now().saturating_sub(told_at));
+        }
+        self.end_strays().await;
+        let patience = Instant::now() + CONNECTIONS;
+        while self.connections.get() > 0 && Instant::now() < patience {
+            tokio::time::sleep(LOOK).await;
+        }
+        let code = apply(&self.plan.exit, &outcome, self.teller.ledger.sent());
+        self.last_words(&outcome, code);
+        code
+    }
+
+    fn last_words(&mut self, outcome: &Outcome, code: u8) {
+        if !self.story.is_worth_telling() {
+            return;
+        }
+        let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
+        let line = self.story.end(outcome, code, used, self.plan.limit);
+        match outcome.killed {
+            Some(_) => tracing::warn!(code, "{line}"),
+            None => tracing::info!(code, "{line}"),
+        }
+        if let Err(error) = self.termination.write(&line) {
+            tracing::warn!("the termination message cannot be written: {error}");
+        }
+    }
+
+    /// What `docker exec` and probes left behind with us: TERM, a second, KILL. Nobody waited for them before.
+    async fn end_strays(&mut self) {
+        for helper in self.helpers.pids() {
+            let _ = signals::send(-helper, Signal::KILL);
+        }
+        let limit = Instant::now() + STRAYS;
+        let mut told = Vec::new();
+        while self.are_strays_left() {
+            let is_over = Instant::now() >= limit;
+            for key in self.teller.tree.strays() {
+                if is_over || !told.contains(key) {
+                    let _ = signals::send(key.pid, if is_over { Signal::KILL } else { Signal::TERM });
+                    told.push(*key);
+                }
+            }
+            if is_over {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn are_strays_left(&mut self) -> bool {
+        // SAFETY: null asks for no status.
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+        self.teller.tree.look();
+        !self.teller.tree.strays().is_empty()
+    }
+
+    pub(super) fn status_text(&self) -> String {
+        let mut text = format!(
+            "phase    {} ({})\nready    {}\nserving  {}\nchild    pid {}, {}\n",
+            self.board.phase(),
+            self.board.why(),
+            yes(self.lifecycle.is_ready()),
+            yes(self.lifecycle.is_serving()),
+            self.child.pid,
+            self.child.ended.map_or("running".into(), |ended| ended.to_string()),
+        );
+        let _ = writeln!(text, "drain    {}", human(self.plan.drain.least));
+        let limit = self.plan.deadline().map_or("not stated".into(), |limit| human(limit + self.plan.kill_margin));
+        let _ = writeln!(text, "grace    {limit}");
+        for told in self.teller.ledger.told() {
+            let _ = writeln!(text, "told     {} to {} (pid {})", told.signal, told.comm.as_str(), told.key.pid);
+        }
+        if let Some(at) = self.lifecycle.kill_at() {
+            let _ = writeln!(text, "killed   in {}", human(at.saturating_sub(self.now())));
+        }
+        text
+    }
+
+    pub(super) fn status_json(&self) -> String {
+        let seconds = |time: Option<Duration>| time.map_or("null".into(), |time| format!("{:.3}", time.as_secs_f64()));
+        let since = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
+        let told: Vec<String> = self
+            .teller
+            .ledger
+            .told()
+            .iter()
+            .map(|told| {
+                format!(
+                    "{{\"pid\":{},\"name\":{},\"signal\":\"{}\"}}",
+                    told.key.pid,
+                    quote(told.comm.as_str()),
+                    told.signal
+                )
+            })
+            .collect();
+        format!(
+            concat!(
+                "{{\"version\":\"{}\",\"pid\":{},\"phase\":\"{}\",\"why\":{},\"ready\":{},\"serving\":{},\"child\":{},\"child_ended\":{},",
+                "\"drain_seconds\":{:.3},\"grace_period_seconds\":{},\"stop_asked_seconds_ago\":{},\"kill_in_seconds\":{},\"told\":[{}]}}"
+            ),
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            self.board.phase(),
+            quote(&self.board.why()),
+            self.lifecycle.is_ready(),
+            self.lifecycle.is_serving(),
+            self.child.pid,
+            self.child.ended.map_or("null".into(), |ended| quote(&ended.to_string())),
+            self.plan.drain.least.as_secs_f64(),
+            seconds(self.plan.deadline().map(|limit| limit + self.plan.kill_margin)),
+            seconds(since),
+            seconds(self.lifecycle.kill_at().map(|at| at.saturating_sub(self.now()))),
+            told.join(","),
+        )
+    }
+}
+
+fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+/// A string of JSON (RFC 8259, section 7).
+fn quote(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\0'..='\x1f' => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
+            }
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// The user's policy on exit codes. A kill of ours, an abort and a segmentation fault are never hidden by
+/// `--exit-zero-on-stop`; `--remap-exit` comes last and may do anything.
+fn apply(policy: &ExitPolicy, outcome: &Outcome, sent: SigSet) -> u8 {
+    let hidden = outcome.code.checked_sub(128).and_then(|number| Signal::new(i32::from(number)));
+    let by_us = hidden
+        .is_some_and(|signal| sent.contains(signal) && !matches!(signal, Signal::KILL | Signal::ABRT | Signal::SEGV));
+    let code = if policy.zero_on_stop && outcome.asked && outcome.killed.is_none() && by_us { 0 } else { outcome.code };
+    policy.remap.iter().find(|(from, _)| *from == code).map_or(code, |(_, to)| *to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::end::Ended;
+    use crate::lifecycle::KillReason;
+
+    fn exit(code: u8, asked: bool, killed: Option<KillReason>, policy: &ExitPolicy) -> u8 {
+        let outcome = Outcome { code, ended: Some(Ended::Exited(code)), asked, killed, survivors: false };
+        apply(policy, &outcome, SigSet::EMPTY.with(Signal::TERM).with(Signal::ABRT).with(Signal::KILL))
+    }
+
+    #[test]
+    fn a_stop_that_was_asked_for_can_be_a_success() {
+        let policy = ExitPolicy { zero_on_stop: true, remap: vec![] };
+        assert_eq!(exit(143, true, None, &policy), 0);
+        assert_eq!(exit(143, false, None, &policy), 143, "nobody asked");
+        assert_eq!(exit(130, true, None, &policy), 130, "not our signal");
+        assert_eq!(exit(1, true, None, &policy), 1);
+        for never in [134, 137, 139] {
+            assert_eq!(exit(never, true, None, &policy), never);
+        }
+        assert_eq!(exit(143, true, Some(KillReason::Deadline), &policy), 143, "it had to be enforced");
+    }
+
+    #[test]
+    fn remapping_comes_last() {
+        let policy = ExitPolicy { zero_on_stop: true, remap: vec![(0, 5), (143, 6)] };
+        assert_eq!(exit(143, true, None, &policy), 5);
+        assert_eq!(exit(143, false, None, &policy), 6);
+        assert_eq!(exit(7, false, None, &policy), 7);
+    }
+
+    #[test]
+    fn json_is_quoted() {
+        assert_eq!(quote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+    }
+}

@@ -1,0 +1,135 @@
+//! Whether the tree listens: its socket descriptors (/proc/PID/fd) against the kernel's lists (/proc/net, proc_pid_net(5)).
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+/// Inodes of sockets that wait for somebody: TCP and Unix listeners, and UDP sockets that are bound and not connected.
+#[derive(Default, Debug)]
+struct Listening {
+    inodes: Vec<u64>,
+    tcp_ports: Vec<(u16, u64)>,
+}
+
+/// Whether any of these processes listens. With `ports`, whether somebody listens on one of them. An unreadable process
+/// counts as listening where any socket but our own (`own_inode`) does.
+pub fn listens(pids: impl Iterator<Item = i32>, ports: &[u16], own_inode: Option<u64>) -> bool {
+    let mut listening = Listening::read();
+    listening.inodes.retain(|inode| Some(*inode) != own_inode);
+    if !ports.is_empty() {
+        return listening.tcp_ports.iter().any(|(port, _)| ports.contains(port));
+    }
+    if listening.inodes.is_empty() {
+        return false;
+    }
+    for pid in pids {
+        match holds_one_of(pid, &listening.inodes) {
+            Some(false) => {}
+            Some(true) | None => return true,
+        }
+    }
+    false
+}
+
+impl Listening {
+    fn read() -> Self {
+        let mut all = Self::default();
+        for (file, state) in [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")] {
+            let text = fs::read_to_string(format!("/proc/self/net/{file}")).unwrap_or_default();
+            for (port, inode) in text.lines().skip(1).filter_map(|line| inet_row(line, state)) {
+                all.inodes.push(inode);
+                if state == "0A" {
+                    all.tcp_ports.push((port, inode));
+                }
+            }
+        }
+        // The paths in there need not be UTF-8.
+        let text = fs::read("/proc/self/net/unix").unwrap_or_default();
+        all.inodes.extend(text.split(|byte| *byte == b'\n').skip(1).filter_map(unix_row));
+        all
+    }
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A ... uid timeout inode`: the local port and the inode.
+fn inet_row(line: &str, state: &str) -> Option<(u16, u64)> {
+    let mut fields = line.split_whitespace();
+    let local = fields.nth(1)?;
+    if fields.nth(1)? != state {
+        return None;
+    }
+    let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
+    Some((port, fields.nth(5)?.parse().ok()?))
+}
+
+/// `address: refcount protocol flags type state inode path`, the flags with __SO_ACCEPTCON for a listener.
+fn unix_row(line: &[u8]) -> Option<u64> {
+    const ACCEPTS: u32 = 1 << 16;
+    let mut fields = line
+        .split(|byte| *byte == b' ')
+        .filter(|field| !field.is_empty())
+        .map(|field| str::from_utf8(field).unwrap_or_default());
+    let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+    let inode = fields.nth(2)?.parse().ok()?;
+    (flags & ACCEPTS != 0).then_some(inode)
+}
+
+/// Whether the process has one of these sockets open; none if we may not look.
+fn holds_one_of(pid: i32, inodes: &[u64]) -> Option<bool> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let inode = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let inode = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+        str::from_utf8(inode).ok()?.parse::<u64>().ok()
+    };
+    Some(entries.flatten().filter_map(inode).any(|inode| inodes.contains(&inode)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn our_own_listener_is_seen_and_can_be_left_out() {
+        let me = || std::iter::once(std::process::id() as i32);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        assert!(listens(me(), &[], None));
+        assert!(listens(me(), &[port], None));
+        assert!(!listens(std::iter::empty(), &[], None));
+        drop(listener);
+        assert!(!listens(me(), &[port], None));
+    }
+
+    #[test]
+    fn rows_are_read_and_garbage_is_not() {
+        let row = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0 100 0 0 10 0";
+        assert_eq!(inet_row(row, "0A"), Some((8080, 12345)));
+        assert_eq!(inet_row(row, "07"), None);
+        assert_eq!(inet_row("", "0A"), None);
+        let row = b"0000000000000000: 00000002 00000000 00010000 0001 01 4242 /run/x.sock";
+        assert_eq!(unix_row(row), Some(4242));
+        assert_eq!(unix_row(b"0: 2 0 0 1 3 4243"), None);
+        assert_eq!(unix_row(b"x"), None);
+    }
+
+    #[test]
+    fn udp_and_unix_sockets_count_as_listening() {
+        let inode = |fd: std::os::fd::RawFd| {
+            let target = fs::read_link(format!("/proc/self/fd/{fd}")).expect("a descriptor");
+            target
+                .to_string_lossy()
+                .trim_start_matches("socket:[")
+                .trim_end_matches(']')
+                .parse::<u64>()
+                .expect("an inode")
+        };
+        use std::os::fd::AsRawFd;
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let folder = tempfile::tempdir().expect("a folder");
+        let unix = UnixListener::bind(folder.path().join("s")).expect("a socket");
+        let listening = Listening::read();
+        assert!(listening.inodes.contains(&inode(udp.as_raw_fd())));
+        assert!(listening.inodes.contains(&inode(unix.as_raw_fd())));
+    }
+}
