@@ -25,7 +25,7 @@ pub enum Kind {
     Plain,
     /// A shell: when its script has set the trap.
     Shell,
-    /// An interpreter: when the script has got there.
+    /// An interpreter: when the script has got there. Also what replaces itself by another program.
     Interpreter,
     /// It catches every signal by itself long before the application is there; node, Java, Go.
     Runtime,
@@ -57,6 +57,9 @@ impl<'a> Iterator for Words<'a> {
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"];
 const INTERPRETERS: &[&str] = &["python", "ruby", "perl", "php", "lua", "luajit", "Rscript", "R", "tclsh", "pypy"];
+/// They replace themselves by what they were given, within moments: `#!/usr/bin/env python3` is this first.
+const REPLACED: &[&str] =
+    &["env", "gosu", "su-exec", "setpriv", "chpst", "chroot", "nice", "ionice", "nohup", "setsid", "stdbuf", "taskset"];
 const RUNTIMES: &[&str] = &["node", "nodejs", "java", "bun", "deno", "dotnet", "iojs", "electron"];
 
 // The wrappers. Each was tried: it stays in front of what it starts and catches or blocks TERM, and told, it exits first,
@@ -165,7 +168,8 @@ impl Program {
     pub fn of(line: &[u8], comm: &str, has_terminal: bool, extra: &[String]) -> Self {
         let mut words = Words::of(line);
         let first = words.next().map_or("", |word| base_name(text(word)));
-        let first = if first.is_empty() { comm } else { first };
+        // In the middle of an exec there is only the name, which may be a title: `npm start`.
+        let first = if first.is_empty() { base_name(comm) } else { first };
         let kind = kind(first);
         let script = if kind == Kind::Plain { None } else { script(words) };
         let name = script.map_or(first, base_name);
@@ -249,7 +253,7 @@ fn without_version(name: &str) -> &str {
 fn kind(name: &str) -> Kind {
     if SHELLS.contains(&name) {
         Kind::Shell
-    } else if INTERPRETERS.contains(&name) {
+    } else if INTERPRETERS.contains(&name) || REPLACED.contains(&name) {
         Kind::Interpreter
     } else if RUNTIMES.contains(&name) {
         Kind::Runtime
@@ -312,6 +316,7 @@ mod tests {
         for line in ["npm start", "npm run start", "npm exec tsx /x/app.ts"] {
             assert!(title(line).wrapper, "{line}");
         }
+        assert!(Program::of(b"", "npm run start", false, &[]).wrapper);
     }
 
     #[test]
@@ -347,6 +352,7 @@ mod tests {
             ("/usr/sbin/apache2 -DFOREGROUND", Some(Signal::WINCH)),
             ("runsvdir /etc/service", Some(Signal::HUP)),
             ("haproxy -f x", Some(Signal::USR1)),
+            ("gosu postgres postgres", Some(Signal::INT)),
             ("postgres", Some(Signal::INT)),
             ("node nginx.conf.js", None),
         ] {
