@@ -142,28 +142,30 @@ fn random_delays(count: usize, below: Duration) -> Vec<Duration> {
 
 const TOO_EARLY: Chain = Chain { name: "too early", grace: Duration::ZERO, ..CHAINS[0] };
 
-/// Stops a chain at random moments of its start. An app that came to life must have heard and cleaned up.
+/// Stops a chain at random moments of its start. An app that came to life must have heard and cleaned up; and most must
+/// come to life, though a program that the start itself needs may be hit in its first moments.
 fn stop_too_early(chain: &Chain) {
-    let mut early = 0;
-    for delay in random_delays(6, Duration::from_millis(600)) {
+    const TIMES: usize = 6;
+    let (mut early, mut lost) = (0, 0);
+    for delay in random_delays(TIMES, Duration::from_millis(600)) {
         let mut instance = start(Launch::sundown(&[]), chain);
         std::thread::sleep(delay);
         early += usize::from(!instance.has_record("app up"));
         instance.signal(libc::SIGTERM);
         let (code, _) = instance.wait();
         let record = instance.record();
-        let lived = instance.has_record("app up") || instance.has_record("app heard");
-        let heard = record.iter().filter(|line| line.starts_with("app heard")).count();
-        let is_well = (heard, instance.count("app clean"), code) == (1, 1, 0);
-        assert!(!lived || is_well, "told after {delay:?}: code {code}, {record:?}; {}", instance.log());
-        let end = if lived {
-            "heard and cleaned up".into()
+        if instance.has_record("app up") || instance.has_record("app heard") {
+            let heard = record.iter().filter(|line| line.starts_with("app heard")).count();
+            let end = (heard, instance.count("app clean"), code);
+            assert_eq!(end, (1, 1, 0), "told after {delay:?}: {record:?}; {}", instance.log());
         } else {
-            format!("never came to life; code {code}; {}", instance.log())
-        };
-        println!("told after {delay:?}: {end}");
+            lost += 1;
+            println!("told after {delay:?}: never came to life; {}", instance.log());
+        }
     }
+    println!("told {early} times before it was up, {lost} never came to life");
     assert!(early > 0, "the app is up sooner than it is told: the test shows nothing");
+    assert!(lost <= TIMES / 3, "{lost} of {TIMES} never came to life");
 }
 
 #[test]
