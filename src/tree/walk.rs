@@ -52,7 +52,8 @@ fn catches(node: &Node, wanted: Wanted) -> Option<Signal> {
 
 /// The time after which a program has set up what it will ever set up.
 pub const GROWN_UP: Duration = Duration::from_secs(3);
-/// The time after which a shell catches what its script has trapped, and nothing else.
+/// The time after which a shell catches what its script has trapped, and nothing else; and after which a program that a
+/// start script has run is more than a step of it.
 const JUST_FORKED: Duration = Duration::from_millis(100);
 
 /// What the walk needs to know beside the nodes.
@@ -110,9 +111,7 @@ pub fn apps<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, below: Option<&[Key]>)
         }
     }
     let leaves = || (0..nodes.len()).filter(|at| inside[*at] && !covered[*at] && !nodes[*at].has_children);
-    found.early.extend(
-        leaves().filter(|at| may_yet_catch(&nodes[*at]) && is_young(scene, &nodes[*at])).map(|at| nodes[at].stat.key),
-    );
+    found.early.extend(leaves().filter(|at| may_yet_be_one(scene, *at)).map(|at| nodes[at].stat.key));
     if found.is_empty() {
         found.now.extend(leaves().map(|at| target(scene, at)));
     }
@@ -143,9 +142,14 @@ fn proves_nothing(node: &Node) -> bool {
     node.program.kind == Kind::Runtime || everything
 }
 
-/// A process without children that may still become an app, or start one.
-fn may_yet_catch(node: &Node) -> bool {
-    node.program.wrapper || node.program.kind != Kind::Plain
+/// A process without children that may still become an app, start one, or make way for one.
+fn may_yet_be_one<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, at: usize) -> bool {
+    let node = &scene.nodes[at];
+    let may_catch = node.program.wrapper || node.program.kind != Kind::Plain;
+    // A step of a start script, such as `basename`: ended half-way, it would take the script with it.
+    let is_in_start = |parent: &Node| parent.program.kind == Kind::Shell && is_young(scene, parent);
+    let is_step = node.parent.is_some_and(|parent| is_in_start(&scene.nodes[parent]));
+    may_catch && is_young(scene, node) || is_step && (scene.age)(node) < JUST_FORKED
 }
 
 /// The apps by their own stop signals, as if all were grown up.
@@ -271,6 +275,8 @@ mod tests {
         assert_eq!(early(&[(0, "node", "cy")], false), ["node"]);
         assert!(early(&[(0, "node", "cy")], true).is_empty());
         assert_eq!(early(&[(0, "bash", "y"), (1, "bash", "cf")], true), ["bash"]);
+        assert_eq!(early(&[(0, "bash", "y"), (1, "basename", "f")], true), ["basename"]);
+        assert!(early(&[(0, "bash", ""), (1, "basename", "f")], true).is_empty(), "no start script runs for ever");
         assert!(early(&[(0, "bash", "cy"), (1, "node", "c")], true).is_empty());
         assert!(early(&[(0, "python3", "cy")], false).is_empty());
         assert!(early(&[(0, "sleep", "y")], false).is_empty());
