@@ -70,13 +70,16 @@ impl Launch {
         self
     }
 
-    /// Starts it with this program; `{dir}` in a word is the instance's folder, `{app}` is the fixture with its record.
+    /// Starts it with this program. In its words and in the options `{dir}` is the instance's folder and `{app}` the fixture
+    /// with its record.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py");
         let record = folder.path().join("record");
-        let app = ["python3".to_owned(), fixture.to_owned(), record.display().to_string()];
+        fs::write(&record, "").expect("room for it");
+        fs::set_permissions(&record, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        let app = [python().to_owned(), fixture.to_owned(), record.display().to_string()];
         let expand = |word: &&str| match *word {
             "{app}" => app.to_vec(),
             word => vec![word.replace("{app}", &app.join(" ")).replace("{dir}", &folder.path().display().to_string())],
@@ -93,11 +96,17 @@ impl Launch {
         }
         words.extend(self.prefix);
         words.extend(self.init);
-        words.extend(self.options);
+        words.extend(self.options.iter().flat_map(|option| expand(&option.as_str())));
         words.push("--".into());
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(self.env).env_remove("RUST_BACKTRACE");
+        command.args(&words[1..]).envs(self.env.clone()).env_remove("RUST_BACKTRACE");
+        // Where the tests run must not be taken for a platform with limits of its own.
+        for platform in ["KUBERNETES_SERVICE_HOST", "ECS_CONTAINER_METADATA_URI_V4", "K_SERVICE", "NOMAD_ALLOC_ID"] {
+            if !self.env.iter().any(|(name, _)| name == platform) {
+                command.env_remove(platform);
+            }
+        }
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
         let process = spawn(&mut command);
@@ -106,12 +115,16 @@ impl Launch {
     }
 }
 
+/// The interpreter itself: a version manager's shim of that name is a script that starts it a while later.
+pub fn python() -> &'static str {
+    if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
+}
+
 /// The namespace's PID 1, by the number that it has here.
 fn pid_1_below(unshare: u32) -> i32 {
     let mut pid = None;
     until("the namespace has its PID 1", || {
-        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
-        pid = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        pid = children(unshare as i32).first().copied();
         pid.is_some()
     });
     pid.expect("it was waited for")
@@ -119,15 +132,23 @@ fn pid_1_below(unshare: u32) -> i32 {
 
 /// Waits for a condition, [`BOUND`] at most.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = Instant::now() + BOUND;
-    while !is_so() {
-        assert!(Instant::now() < limit, "waited {BOUND:?} for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes(is_so), "waited {BOUND:?} for: {what}");
 }
 
-/// It runs; dropped, it is killed with all that is in its namespace.
+/// Whether a condition comes true within [`BOUND`].
+fn comes(mut is_so: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + BOUND;
+    while !is_so() {
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// It runs; dropped, it is killed with all that is in its namespace, or all that descends from it.
 pub struct Instance {
     process: Child,
     /// The init's pid as it is seen from here.
@@ -170,14 +191,14 @@ impl Instance {
             found = self.record().iter().find_map(|line| line.strip_prefix(start).map(|rest| rest.trim().to_owned()));
             found.is_some()
         };
-        until(&format!("{start:?} in the record; the log is {}", self.log()), wait);
-        found.expect("it was waited for")
+        comes(wait);
+        found.unwrap_or_else(|| panic!("{start:?} is not in the record {:?}; the log is {}", self.record(), self.log()))
     }
 
     /// Waits until the log says this.
     #[track_caller]
     pub fn wait_log(&self, part: &str) {
-        until(&format!("{part:?} in the log, which is {}", self.log()), || self.log().contains(part));
+        assert!(comes(|| self.log().contains(part)), "{part:?} is not in the log: {}", self.log());
     }
 
     /// Sends a signal to the init, from outside of its namespace if it is PID 1 of one.
@@ -196,15 +217,27 @@ impl Instance {
     pub fn wait(&mut self) -> (i32, Duration) {
         let began = Instant::now();
         let mut status = None;
-        until(&format!("the end; the log is {}", self.log()), || {
+        comes(|| {
             status = self.process.try_wait().expect("it is our child");
             status.is_some()
         });
         use std::os::unix::process::ExitStatusExt;
-        let status = status.expect("it was waited for");
+        let status = status.unwrap_or_else(|| panic!("it does not end; the log is {}", self.log()));
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         self.code = Some(code);
         (code, began.elapsed())
+    }
+
+    /// Runs a command in the instance's namespaces to its end.
+    pub fn run(&self, words: &[&str]) -> super::Output {
+        super::run(&mut self.exec(words))
+    }
+
+    /// A line of shell in the instance's namespaces, which must succeed.
+    #[track_caller]
+    pub fn shell(&self, line: &str) {
+        let output = self.run(&["sh", "-c", line]);
+        assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
     }
 
     /// A command that enters the instance's namespaces, as `docker exec` does.
@@ -217,9 +250,31 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        let below = if self.code.is_none() { descendants(self.process.id() as i32) } else { Vec::new() };
         let _ = self.process.kill();
         let _ = self.process.wait();
+        for pid in below {
+            // SAFETY: kill takes two numbers; a moment ago they were of the tree that we started.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
     }
+}
+
+/// All that descends from a process, parents first, by the numbers that they have here.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        all.extend(children(*pid));
+        next += 1;
+    }
+    all.split_off(1)
+}
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn text(path: &Path) -> String {
