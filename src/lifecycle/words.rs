@@ -119,7 +119,7 @@ pub enum Action {
 /// How the stop starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Hold {
-    /// A drain of this length.
+    /// A drain, of which this much is left: a foreign hook may have waited already.
     Drain(Duration),
     /// None, for this reason.
     None(NoDrain),
