@@ -20,6 +20,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
+    files: Vec<(&'static str, String)>,
 }
 
 impl Default for Launch {
@@ -31,6 +32,7 @@ impl Default for Launch {
             pid1: false,
             prefix: vec![],
             namespaces: vec![],
+            files: vec![],
         }
     }
 }
@@ -70,6 +72,12 @@ impl Launch {
         self
     }
 
+    /// With this file in its folder.
+    pub fn file(mut self, name: &'static str, text: &str) -> Self {
+        self.files.push((name, text.into()));
+        self
+    }
+
     /// Starts it with this program. In its words and in the options `{dir}` is the instance's folder and `{app}` the fixture
     /// with its record.
     pub fn start(self, program: &[&str]) -> Instance {
@@ -79,6 +87,9 @@ impl Launch {
         let record = folder.path().join("record");
         fs::write(&record, "").expect("room for it");
         fs::set_permissions(&record, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        for (name, text) in &self.files {
+            super::write(&folder, name, text, 0o666);
+        }
         let app = [python().to_owned(), fixture.to_owned(), record.display().to_string()];
         let expand = |word: &&str| match *word {
             "{app}" => app.to_vec(),
