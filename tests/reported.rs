@@ -66,7 +66,7 @@ fn a_port_from_the_environment_needs_no_shell() {
         "$$",
     ]);
     let (code, _) = instance.wait();
-    assert_eq!((code, instance.out().trim_end()), (0, "--port=8123 $PORT ${NONE:-x} $$"), "{}", instance.log());
+    assert_eq!((code, instance.out().trim_end()), (0, "--port=8123 $PORT x $$"), "{}", instance.log());
     let mut instance = Launch::sundown(&[]).env("PORT", "8123").start(&["echo", "--port=${PORT}"]);
     assert_eq!((instance.wait().0, instance.out().trim_end()), (0, "--port=${PORT}"));
 }
