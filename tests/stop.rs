@@ -211,6 +211,20 @@ fn int_from_inside_ends_the_drain_and_is_heard_as_int() {
 }
 
 #[test]
+fn int_from_inside_that_comes_first_has_no_drain() {
+    if no_root() {
+        return;
+    }
+    let mut instance = as_pid_1(&["--drain-delay", "15s"]).start(&["{app}", "catch=TERM,INT"]);
+    instance.wait_record("app up");
+    instance.shell("kill -INT 1");
+    let (code, took) = instance.wait();
+    assert!(took < LATE, "{took:?}");
+    assert_eq!((code, instance.count("app heard SIGINT"), instance.count("app heard SIGTERM")), (0, 1, 0));
+    assert!(instance.log().contains("no drain (asked to be quick)"), "{}", instance.log());
+}
+
+#[test]
 fn int_from_inside_is_heard_as_term_by_an_app_that_catches_only_that() {
     if no_root() {
         return;
