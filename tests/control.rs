@@ -99,6 +99,31 @@ fn the_exit_of_pid_1_does_not_kill_the_hook() {
 }
 
 #[test]
+fn pid_1_stays_until_a_slow_hook_has_taken_its_answer() {
+    if no_root() {
+        return;
+    }
+    let mut instance = Launch::sundown(&["--drain-delay", "500ms"]).pid1().start(&["{app}", "catch=TERM"]);
+    instance.wait_record("app up");
+    let mut hook = common::spawn(instance.exec(&[SUNDOWN, "prestop"]).stdout(Stdio::null()));
+    instance.wait_log("draining");
+    let client = common::instance::children(hook.id() as i32)[0];
+    send(client, libc::SIGSTOP);
+    instance.wait_record("app clean");
+    // A third of the time that a connection is given to close.
+    std::thread::sleep(Duration::from_millis(100));
+    send(client, libc::SIGCONT);
+    assert_eq!(common::wait(&mut hook), Some(0));
+    assert_eq!(instance.wait().0, 0, "{}", instance.log());
+}
+
+/// Sends a signal to a process of ours, whose pid is one here.
+fn send(pid: i32, number: i32) {
+    // SAFETY: kill takes two numbers.
+    assert_eq!(unsafe { libc::kill(pid, number) }, 0, "kill -{number} {pid}");
+}
+
+#[test]
 fn two_hooks_wait_for_the_same_drain() {
     if no_root() {
         return;
