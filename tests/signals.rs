@@ -232,16 +232,16 @@ fn children_whose_ends_are_announced_together_are_reaped_behind_another_pid() {
 
 #[test]
 fn an_init_that_was_stopped_while_its_children_ended_reaps_them_all() {
-    let mut instance = Launch::sundown(&[]).start(&[
-        "sh",
-        "-c",
-        "for i in 1 2 3 4 5 6 7 8; do (sleep 0.1 &) ; done; exec {app} catch=TERM",
-    ]);
+    let orphans =
+        "for i in 1 2 3 4 5 6 7 8; do (until test -e {dir}/go; do sleep 0.05; done &); done; exec {app} catch=TERM";
+    let mut instance = Launch::sundown(&[]).start(&["sh", "-c", orphans]);
+    instance.wait_record("app up");
+    until("all have come to us", || children(instance.pid).len() == 9);
     instance.signal(libc::SIGSTOP);
-    until("all have ended unseen", || zombies(&instance) == 8 || children(instance.pid).len() == 1);
+    std::fs::write(instance.file("go"), "").expect("room for it");
+    until("all have ended unseen", || zombies(&instance) == 8);
     instance.signal(libc::SIGCONT);
     until("they are reaped", || children(instance.pid).len() == 1);
-    instance.wait_record("app up");
     instance.signal(libc::SIGTERM);
     assert_eq!(instance.wait().0, 0, "{}", instance.log());
 }
