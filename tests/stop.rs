@@ -321,6 +321,20 @@ fn a_ladder_climbs_in_its_times() {
 }
 
 #[test]
+fn an_app_that_can_hear_only_later_hears_where_the_ladder_stands() {
+    let mut instance = Launch::sundown(&["--stop-signal", "TSTP 200ms TERM 10s"]).start(&[
+        "sh",
+        "-c",
+        "touch {dir}/started; {app} pause=0.7 every=TSTP catch=TERM; exit $?",
+    ]);
+    until("it starts", || instance.file("started").exists());
+    instance.signal(libc::SIGTERM);
+    let (code, took) = instance.wait();
+    assert_eq!((code, instance.count("app clean")), (0, 1), "{}", instance.log());
+    assert!(took < secs(0.7) + LATE * 2, "{took:?}");
+}
+
+#[test]
 fn a_ladder_ends_in_a_kill() {
     let mut instance =
         Launch::sundown(&["--stop-signal", "TSTP 300ms TERM 700ms"]).start(&["{app}", "every=TSTP,TERM"]);
