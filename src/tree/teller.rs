@@ -10,7 +10,7 @@ use crate::signals::{self, DefaultAction, Signal};
 use crate::tree::Tree;
 use crate::tree::ledger::Ledger;
 use crate::tree::process::{Comm, Key, Node};
-use crate::tree::walk::{self, Found, GROWN_UP, Scene, Target, Wanted};
+use crate::tree::walk::{self, Found, Scene, Target, Wanted};
 
 /// One signal that was sent, or not.
 #[derive(Debug)]
@@ -220,7 +220,7 @@ impl Teller {
         let scene = Scene {
             nodes: self.tree.nodes(),
             wanted: |node: &Node| walk::stop_signals(node, voice, said),
-            is_young: &|node| age(node, uptime) < GROWN_UP,
+            age: &|node| age(node, uptime),
             serves,
         };
         let mut found = walk::apps(&scene, again.then_some(self.ledger.early()));

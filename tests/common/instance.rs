@@ -20,7 +20,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
-    files: Vec<(&'static str, String)>,
+    files: Vec<(String, String)>,
 }
 
 impl Default for Launch {
@@ -72,29 +72,34 @@ impl Launch {
         self
     }
 
-    /// With this file in its folder.
-    pub fn file(mut self, name: &'static str, text: &str) -> Self {
-        self.files.push((name, text.into()));
+    /// With a file in the instance's folder, which is then where the program starts. It may be executed.
+    pub fn file(mut self, name: &str, content: &str) -> Self {
+        self.files.push((name.into(), content.into()));
         self
     }
 
-    /// Starts it with this program. In its words and in the options `{dir}` is the instance's folder and `{app}` the fixture
-    /// with its record.
+    /// Starts it with this program. In words, options, files and variables, `{dir}` is the instance's folder, and `{app}` and `{node}`
+    /// are the fixtures with their record; a word that is nothing else becomes the words of it.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py");
-        let record = folder.path().join("record");
+        let dir = folder.path().display().to_string();
+        let record = format!("{dir}/record");
         fs::write(&record, "").expect("room for it");
         fs::set_permissions(&record, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
-        for (name, text) in &self.files {
-            super::write(&folder, name, text, 0o666);
-        }
-        let app = [python().to_owned(), fixture.to_owned(), record.display().to_string()];
-        let expand = |word: &&str| match *word {
-            "{app}" => app.to_vec(),
-            word => vec![word.replace("{app}", &app.join(" ")).replace("{dir}", &folder.path().display().to_string())],
+        let app = [python(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py"), &record];
+        let node = ["node", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.js"), &record];
+        let fill = |text: &str| {
+            text.replace("{app}", &app.join(" ")).replace("{node}", &node.join(" ")).replace("{dir}", &dir)
         };
+        let expand = |word: &&str| match *word {
+            "{app}" => app.map(String::from).to_vec(),
+            "{node}" => node.map(String::from).to_vec(),
+            word => vec![fill(word)],
+        };
+        for (name, content) in &self.files {
+            super::write(&folder, name, fill(content), 0o755);
+        }
         let (log, out) = (folder.path().join("stderr"), folder.path().join("stdout"));
         let mut words: Vec<String> = Vec::new();
         if self.pid1 || !self.namespaces.is_empty() {
@@ -107,16 +112,22 @@ impl Launch {
         }
         words.extend(self.prefix);
         words.extend(self.init);
-        words.extend(self.options.iter().flat_map(|option| expand(&option.as_str())));
+        words.extend(self.options.iter().map(|option| fill(option)));
         words.push("--".into());
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(self.env.clone()).env_remove("RUST_BACKTRACE");
+        command
+            .args(&words[1..])
+            .envs(self.env.iter().map(|(name, value)| (name, fill(value))))
+            .env_remove("RUST_BACKTRACE");
         // Where the tests run must not be taken for a platform with limits of its own.
         for platform in ["KUBERNETES_SERVICE_HOST", "ECS_CONTAINER_METADATA_URI_V4", "K_SERVICE", "NOMAD_ALLOC_ID"] {
             if !self.env.iter().any(|(name, _)| name == platform) {
                 command.env_remove(platform);
             }
+        }
+        if !self.files.is_empty() {
+            command.current_dir(folder.path());
         }
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
@@ -144,11 +155,11 @@ fn pid_1_below(unshare: u32) -> i32 {
 /// Waits for a condition, [`BOUND`] at most.
 #[track_caller]
 pub fn until(what: &str, is_so: impl FnMut() -> bool) {
-    assert!(comes(is_so), "waited {BOUND:?} for: {what}");
+    assert!(comes_true(is_so), "waited {BOUND:?} for: {what}");
 }
 
-/// Whether a condition comes true within [`BOUND`].
-fn comes(mut is_so: impl FnMut() -> bool) -> bool {
+/// Whether a condition comes true, [`BOUND`] at most.
+pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let limit = Instant::now() + BOUND;
     while !is_so() {
         if Instant::now() > limit {
@@ -194,6 +205,11 @@ impl Instance {
         self.record().iter().filter(|known| *known == line).count()
     }
 
+    /// Whether the record has a line that starts so.
+    pub fn has_record(&self, start: &str) -> bool {
+        self.record().iter().any(|line| line.starts_with(start))
+    }
+
     /// Waits until the record has a line that starts so, and gives the rest of it.
     #[track_caller]
     pub fn wait_record(&self, start: &str) -> String {
@@ -202,14 +218,14 @@ impl Instance {
             found = self.record().iter().find_map(|line| line.strip_prefix(start).map(|rest| rest.trim().to_owned()));
             found.is_some()
         };
-        comes(wait);
-        found.unwrap_or_else(|| panic!("{start:?} is not in the record {:?}; the log is {}", self.record(), self.log()))
+        assert!(comes_true(wait), "waited {BOUND:?} for {start:?} in the record; the log is {}", self.log());
+        found.expect("it was waited for")
     }
 
     /// Waits until the log says this.
     #[track_caller]
     pub fn wait_log(&self, part: &str) {
-        assert!(comes(|| self.log().contains(part)), "{part:?} is not in the log: {}", self.log());
+        assert!(comes_true(|| self.log().contains(part)), "waited {BOUND:?} for {part:?} in the log: {}", self.log());
     }
 
     /// Sends a signal to the init, from outside of its namespace if it is PID 1 of one.
@@ -227,16 +243,25 @@ impl Instance {
     #[track_caller]
     pub fn wait(&mut self) -> (i32, Duration) {
         let began = Instant::now();
-        let mut status = None;
-        comes(|| {
-            status = self.process.try_wait().expect("it is our child");
-            status.is_some()
-        });
+        assert!(comes_true(|| !self.is_running()), "waited {BOUND:?} for the end; the log is {}", self.log());
+        (self.end(), began.elapsed())
+    }
+
+    /// As [`Self::wait`], but one that does not end is killed.
+    pub fn wait_or_kill(&mut self) -> (i32, Duration) {
+        let began = Instant::now();
+        if !comes_true(|| !self.is_running()) {
+            let _ = self.process.kill();
+        }
+        (self.end(), began.elapsed())
+    }
+
+    fn end(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
-        let status = status.unwrap_or_else(|| panic!("it does not end; the log is {}", self.log()));
+        let status = self.process.wait().expect("it is our child");
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         self.code = Some(code);
-        (code, began.elapsed())
+        code
     }
 
     /// Runs a command in the instance's namespaces to its end.
