@@ -2,7 +2,7 @@
 //!
 //! - no right to signal a child of another uid, HUP and USR2 for who never handled them, TSTP for a worker: `signals.rs`
 //! - a resize and Apache: `terminal.rs`
-//! - exactly one INT or TERM, what a killed probe left behind: `stop.rs`
+//! - exactly one INT or TERM: `stop.rs`; what a killed probe left behind: `ending.rs`
 //! - a hook that is called when the container is going down: `control.rs`
 
 mod common;
