@@ -156,6 +156,9 @@ const STOP_SIGNALS: &[(&str, Signal)] = &[
     ("runsvdir", Signal::HUP),
 ];
 
+/// Scripts that start Apache, as the official images and Debian have them: until then the process is a shell.
+const APACHE_STARTERS: &[&str] = &["httpd-foreground", "apache2-foreground", "apachectl", "apache2ctl"];
+
 const DATABASES: &[&str] =
     &["postgres", "postmaster", "mysqld", "mariadbd", "mongod", "redis-server", "valkey-server", "etcd"];
 
@@ -186,6 +189,11 @@ impl Program {
             database: [first, name, comm].iter().any(|name| DATABASES.contains(name)),
         }
     }
+}
+
+/// Whether a command line starts Apache by a script, perhaps behind an entrypoint's.
+pub fn starts_apache(line: &[u8]) -> bool {
+    Words::of(line).any(|word| APACHE_STARTERS.contains(&base_name(text(word))))
 }
 
 fn is_wrapper(line: &[u8], first: &str, kind: Kind, script: Option<&str>) -> bool {
@@ -358,6 +366,14 @@ mod tests {
         ] {
             assert_eq!(program(line).stop_signal, signal, "{line}");
         }
+    }
+
+    #[test]
+    fn apache_is_known_by_the_scripts_that_start_it() {
+        let starts = |line: &str| starts_apache(line.replace(' ', "\0").as_bytes());
+        assert!(starts("docker-php-entrypoint apache2-foreground"));
+        assert!(starts("/usr/sbin/apache2ctl -D FOREGROUND"));
+        assert!(!starts("vim /etc/apache2"));
     }
 
     #[test]

@@ -78,14 +78,16 @@ impl Launch {
         self
     }
 
-    /// Starts it with this program. In words, files and variables, `{dir}` is the instance's folder, and `{app}` and `{node}`
+    /// Starts it with this program. In words, options, files and variables, `{dir}` is the instance's folder, and `{app}` and `{node}`
     /// are the fixtures with their record; a word that is nothing else becomes the words of it.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
         let dir = folder.path().display().to_string();
         let record = format!("{dir}/record");
-        let app = ["python3", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py"), &record];
+        fs::write(&record, "").expect("room for it");
+        fs::set_permissions(&record, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        let app = [python(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py"), &record];
         let node = ["node", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.js"), &record];
         let fill = |text: &str| {
             text.replace("{app}", &app.join(" ")).replace("{node}", &node.join(" ")).replace("{dir}", &dir)
@@ -110,7 +112,7 @@ impl Launch {
         }
         words.extend(self.prefix);
         words.extend(self.init);
-        words.extend(self.options);
+        words.extend(self.options.iter().map(|option| fill(option)));
         words.push("--".into());
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
@@ -118,6 +120,12 @@ impl Launch {
             .args(&words[1..])
             .envs(self.env.iter().map(|(name, value)| (name, fill(value))))
             .env_remove("RUST_BACKTRACE");
+        // Where the tests run must not be taken for a platform with limits of its own.
+        for platform in ["KUBERNETES_SERVICE_HOST", "ECS_CONTAINER_METADATA_URI_V4", "K_SERVICE", "NOMAD_ALLOC_ID"] {
+            if !self.env.iter().any(|(name, _)| name == platform) {
+                command.env_remove(platform);
+            }
+        }
         if !self.files.is_empty() {
             command.current_dir(folder.path());
         }
@@ -129,12 +137,16 @@ impl Launch {
     }
 }
 
+/// The interpreter itself: a version manager's shim of that name is a script that starts it a while later.
+pub fn python() -> &'static str {
+    if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
+}
+
 /// The namespace's PID 1, by the number that it has here.
 fn pid_1_below(unshare: u32) -> i32 {
     let mut pid = None;
     until("the namespace has its PID 1", || {
-        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
-        pid = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        pid = children(unshare as i32).first().copied();
         pid.is_some()
     });
     pid.expect("it was waited for")
@@ -158,7 +170,7 @@ pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// It runs; dropped, it is killed with all that is in its namespace.
+/// It runs; dropped, it is killed with all that is in its namespace, or all that descends from it.
 pub struct Instance {
     process: Child,
     /// The init's pid as it is seen from here.
@@ -252,6 +264,16 @@ impl Instance {
         code
     }
 
+    /// Runs a command in the instance's namespaces to its end.
+    pub fn run(&self, words: &[&str]) -> super::Output {
+        super::run(&mut self.exec(words))
+    }
+
+    /// A signal to PID 1 from inside of its namespace. How the sender ends says nothing: PID 1's exit may be quicker.
+    pub fn signal_from_inside(&self, name: &str) {
+        self.run(&["sh", "-c", &format!("kill -{name} 1")]);
+    }
+
     /// A command that enters the instance's namespaces, as `docker exec` does.
     pub fn exec(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
@@ -262,9 +284,31 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        let below = if self.code.is_none() { descendants(self.process.id() as i32) } else { Vec::new() };
         let _ = self.process.kill();
         let _ = self.process.wait();
+        for pid in below {
+            // SAFETY: kill takes two numbers; a moment ago they were of the tree that we started.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
     }
+}
+
+/// All that descends from a process, parents first, by the numbers that they have here.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        all.extend(children(*pid));
+        next += 1;
+    }
+    all.split_off(1)
+}
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn text(path: &Path) -> String {
