@@ -1,0 +1,215 @@
+//! A client that never retries: POSTs at a steady rate over keep-alive connections, and counts each one that it did not
+//! get a 200 for.
+//!
+//! The rate is kept whatever the answers do (an open loop), since people do not wait for each other to be served either.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::wire::read_message;
+
+/// The quickest answer that is asked for.
+pub const QUICKEST: Duration = Duration::from_millis(5);
+/// The slowest answer that is asked for.
+pub const SLOWEST: Duration = Duration::from_millis(2500);
+/// After this a request counts as lost. Far above [`SLOWEST`]: a busy machine is no loss.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a request can be lost, as its sender sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// No connection to be had.
+    Refused,
+    /// The connection ended before the answer did.
+    CutOff,
+    /// No whole answer within 10 s.
+    TimedOut,
+    /// An answer, and not a 200.
+    Status(u16),
+    /// A 200, but to another question.
+    Mixed,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Refused => f.write_str("refused"),
+            Loss::CutOff => f.write_str("cut off"),
+            Loss::TimedOut => f.write_str("timed out"),
+            Loss::Status(code) => write!(f, "status {code}"),
+            Loss::Mixed => f.write_str("mixed up"),
+        }
+    }
+}
+
+/// What became of the requests. `sent` less `ok` less the lost are still under way.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub sent: u64,
+    pub ok: u64,
+    pub lost: BTreeMap<Loss, u64>,
+}
+
+impl Tally {
+    /// All that were lost, of whichever kind.
+    pub fn lost(&self) -> u64 {
+        self.lost.values().sum()
+    }
+
+    /// The kinds of loss and their numbers, the most frequent first; `-` where there are none.
+    pub fn kinds(&self) -> String {
+        let mut kinds: Vec<_> = self.lost.iter().collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let kinds: Vec<_> = kinds.into_iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        if kinds.is_empty() { "-".to_owned() } else { kinds.join(", ") }
+    }
+}
+
+/// A load that is under way, on a thread of its own.
+pub struct Load {
+    tally: Arc<Mutex<Tally>>,
+    enough: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts sending `per_second` requests to `target`. The same requests in the same order each time.
+    pub fn start(target: SocketAddr, per_second: u32) -> Load {
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let enough = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let (tally, enough) = (Arc::clone(&tally), Arc::clone(&enough));
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let client = Client { target, idle: RefCell::default(), tally };
+                LocalSet::new().block_on(&runtime, client.send_all(per_second, &enough));
+            }
+        });
+        Load { tally, enough, thread: Some(thread) }
+    }
+
+    /// The count so far.
+    pub fn so_far(&self) -> Tally {
+        self.tally.lock().expect("the load's thread did not panic").clone()
+    }
+
+    /// Sends no more, waits for what is under way, and returns the count.
+    pub fn finish(mut self) -> Tally {
+        self.enough.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join).expect("it was started").expect("the load's thread did not panic");
+        self.so_far()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All that the requests share: whom they go to, the connections that wait for the next of them, and the count.
+struct Client {
+    target: SocketAddr,
+    idle: RefCell<Vec<TcpStream>>,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Client {
+    /// Sends at the rate, whether or not the earlier ones are answered, until it is enough and all are.
+    async fn send_all(self, per_second: u32, enough: &AtomicBool) {
+        let client = Rc::new(self);
+        let mut dice = Dice(0x5eed);
+        let mut under_way: Vec<tokio::task::JoinHandle<()>> = Vec::new();
+        let mut ticks = interval(Duration::from_secs(1) / per_second);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+
+        while !enough.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let client = Rc::clone(&client);
+            let answer_after = answer_time(dice.roll());
+            under_way.retain(|request| !request.is_finished());
+            under_way.push(tokio::task::spawn_local(async move { client.send(answer_after).await }));
+        }
+        for request in under_way {
+            request.await.expect("no request panics");
+        }
+    }
+
+    /// Sends one request and counts what becomes of it.
+    async fn send(&self, answer_after: Duration) {
+        self.tally().sent += 1;
+        match timeout(PATIENCE, self.exchange(answer_after)).await.unwrap_or(Err(Loss::TimedOut)) {
+            Ok(()) => self.tally().ok += 1,
+            Err(loss) => *self.tally().lost.entry(loss).or_default() += 1,
+        }
+    }
+
+    /// Sends one request, on a kept connection where there is one. A kept one that turns out to be closed is a loss:
+    /// nothing may close it that has promised to keep it.
+    async fn exchange(&self, answer_after: Duration) -> Result<(), Loss> {
+        let kept = self.idle.borrow_mut().pop();
+        let mut stream = match kept {
+            Some(stream) => stream,
+            None => connect(self.target).await.map_err(|_| Loss::Refused)?,
+        };
+        let ms = answer_after.as_millis();
+        let request = format!("POST /work?ms={ms} HTTP/1.1\r\nHost: service\r\nContent-Length: 2\r\n\r\nhi");
+        stream.write_all(request.as_bytes()).await.map_err(|_| Loss::CutOff)?;
+        let answer = read_message(&mut stream).await.ok().flatten().ok_or(Loss::CutOff)?;
+        let status = answer.start.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(Loss::CutOff)?;
+        if status != 200 {
+            return Err(Loss::Status(status));
+        }
+        if !answer.bytes.ends_with(format!("\r\ndone in {ms} ms\n").as_bytes()) {
+            return Err(Loss::Mixed);
+        }
+        if answer.keep_alive {
+            self.idle.borrow_mut().push(stream);
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().expect("no holder panics")
+    }
+}
+
+async fn connect(target: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(target).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Most answers are quick and a few are very slow, as in life: half within 25 ms, one in fourteen over a second.
+fn answer_time(dice: f64) -> Duration {
+    let span = SLOWEST.as_secs_f64() / QUICKEST.as_secs_f64();
+    QUICKEST.mul_f64(span.powf(dice * dice))
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): enough for answer times, and no dependency.
+struct Dice(u64);
+
+impl Dice {
+    /// A number from 0 up to, and without, 1.
+    fn roll(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        (z >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
