@@ -99,7 +99,9 @@ pub unsafe fn args(argc: libc::c_int, argv: *const *const libc::c_char) -> Vec<s
     (0..argc as usize)
         .map(|at| {
             // SAFETY: the caller vouches for argc pointers.
-            let word = unsafe { *argv.add(at) };
+            let word = unsafe { argv.add(at) };
+            // SAFETY: and this is one of them.
+            let word = unsafe { *word };
             // SAFETY: and for a string behind each.
             let word = unsafe { std::ffi::CStr::from_ptr(word) };
             std::ffi::OsString::from_vec(word.to_bytes().to_vec())

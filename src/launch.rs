@@ -145,8 +145,10 @@ fn child_program(plan: &Plan, mark: &str) -> Result<ChildProgram, Failure> {
 fn child_environment(mark: &str) -> Vec<(OsString, OsString)> {
     let is_ours = |name: &OsString| name.as_encoded_bytes().starts_with(b"SUNDOWN_");
     let mut environment: Vec<_> = std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
-    let mut value =
-        std::env::var_os(MARK).map(|outer| [outer, "/".into()].into_iter().collect()).unwrap_or(OsString::new());
+    let mut value = std::env::var_os(MARK).unwrap_or_default();
+    if !value.is_empty() {
+        value.push("/");
+    }
     value.push(mark);
     environment.push((MARK.into(), value));
     environment

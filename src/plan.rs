@@ -7,16 +7,23 @@ use std::time::Duration;
 use crate::check::Check;
 use crate::cli::{Said, Settings};
 use crate::http::Address;
-use crate::signals::{SigSet, Signal};
+use crate::signals::SigSet;
+
+mod budget;
+mod ladder;
+mod platform;
+mod words;
+
+use budget::{Budget, LoadBalancer};
+pub use ladder::Ladder;
+#[cfg(test)]
+pub use ladder::Step;
+pub use platform::Platform;
+use words::{auto_or_duration, count, log_format, ports, positive_duration, signal_list, signal_to, switch};
+pub use words::{duration, human};
 
 /// Without a stated limit and a stated balancer an automatic drain is never longer.
 const LONGEST_UNSTATED_DRAIN: Duration = Duration::from_secs(10);
-/// What an app keeps of a stated limit at the very least.
-const LEAST_STOP: Duration = Duration::from_secs(1);
-/// Two signals closer together than this may arrive in any order.
-const LEAST_STEP: Duration = Duration::from_millis(100);
-/// Longer than this a duration is a typing error.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// All settings, checked.
 #[derive(Debug)]
@@ -102,68 +109,6 @@ pub enum Limit {
     Unknown,
 }
 
-/// Where we run, by what its runtime leaves in the environment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Platform {
-    /// A pod.
-    Kubernetes,
-    /// An ECS task.
-    Ecs,
-    /// A Cloud Run instance.
-    CloudRun,
-    /// A Nomad allocation.
-    Nomad,
-    /// Docker or podman.
-    Docker,
-}
-
-impl Platform {
-    /// Recognises the platform. `has` tells whether a variable is set, `exists` whether a file is there.
-    pub fn detect(has: impl Fn(&str) -> bool, exists: impl Fn(&str) -> bool) -> Option<Self> {
-        if has("K_SERVICE") || has("CLOUD_RUN_JOB") {
-            Some(Self::CloudRun)
-        } else if has("KUBERNETES_SERVICE_HOST") {
-            Some(Self::Kubernetes)
-        } else if has("ECS_CONTAINER_METADATA_URI_V4") || has("ECS_CONTAINER_METADATA_URI") {
-            Some(Self::Ecs)
-        } else if has("NOMAD_ALLOC_ID") {
-            Some(Self::Nomad)
-        } else if exists("/.dockerenv") || exists("/run/.containerenv") {
-            Some(Self::Docker)
-        } else {
-            None
-        }
-    }
-
-    /// The limit where nobody set another.
-    fn default_limit(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Kubernetes | Self::Ecs => 30,
-            Self::CloudRun | Self::Docker => 10,
-            Self::Nomad => 5,
-        })
-    }
-
-    /// How long a balancer of the platform goes on sending at the least, where none was named.
-    fn default_drain(self) -> Duration {
-        match self {
-            Self::Kubernetes | Self::Ecs => Duration::from_secs(5),
-            Self::CloudRun | Self::Nomad | Self::Docker => Duration::ZERO,
-        }
-    }
-
-    /// The name of its own setting for the limit.
-    fn setting(self) -> &'static str {
-        match self {
-            Self::Kubernetes => "terminationGracePeriodSeconds",
-            Self::Ecs => "stopTimeout",
-            Self::CloudRun => "the platform's fixed 10 s",
-            Self::Nomad => "kill_timeout",
-            Self::Docker => "docker stop -t, stop_grace_period",
-        }
-    }
-}
-
 /// Who hears the stop signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalTo {
@@ -175,67 +120,6 @@ pub enum SignalTo {
     Group,
     /// Everything in the tree.
     Tree,
-}
-
-/// One rung: a signal, and how long until the next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Step {
-    /// The signal.
-    pub signal: Signal,
-    /// The time until the next rung, or until KILL after the last.
-    pub wait: Option<Duration>,
-}
-
-/// The stop signals in their order. Never empty.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Ladder(Vec<Step>);
-
-impl Ladder {
-    /// The rungs.
-    pub fn steps(&self) -> &[Step] {
-        &self.0
-    }
-
-    /// A ladder of these rungs, for tests.
-    #[cfg(test)]
-    pub fn of(steps: Vec<Step>) -> Self {
-        Self(steps)
-    }
-
-    fn sum(&self) -> Duration {
-        self.0.iter().filter_map(|step| step.wait).sum()
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut steps: Vec<Step> = Vec::new();
-        for word in text.split_whitespace() {
-            // A bare number between two signals is a wait in seconds; the first word is always a signal.
-            let expects_signal = steps.last().is_none_or(|step| step.wait.is_some());
-            if !expects_signal && Signal::parse(word).is_none_or(|_| word.starts_with(|c: char| c.is_ascii_digit())) {
-                let wait = duration(word)?;
-                if wait < LEAST_STEP {
-                    return Err(format!(
-                        "a step of {word} is under 100ms, and two signals so close arrive in any order"
-                    ));
-                }
-                if let Some(step) = steps.last_mut() {
-                    step.wait = Some(wait);
-                }
-                continue;
-            }
-            let signal = Signal::parse(word).ok_or_else(|| no_such_signal(word))?;
-            if let Some(step) = steps.last()
-                && step.wait.is_none()
-            {
-                return Err(format!(
-                    "{} and {signal} need a time between them, such as \"{} 10s {word}\"",
-                    step.signal, step.signal
-                ));
-            }
-            steps.push(Step { signal, wait: None });
-        }
-        if steps.is_empty() { Err("no signal in it".into()) } else { Ok(Self(steps)) }
-    }
 }
 
 /// What becomes of exit codes at the end.
@@ -381,110 +265,6 @@ fn margin(asked: Duration, limit: Limit) -> Duration {
     }
 }
 
-/// The balancers whose deregistration takes a known time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LoadBalancer {
-    Service,
-    Alb,
-    Gclb,
-    Nlb,
-}
-
-impl LoadBalancer {
-    fn parse(text: &str) -> Result<Option<Self>, String> {
-        match text {
-            "none" => Ok(None),
-            "service" => Ok(Some(Self::Service)),
-            "alb" => Ok(Some(Self::Alb)),
-            "gclb" => Ok(Some(Self::Gclb)),
-            "nlb" => Ok(Some(Self::Nlb)),
-            _ => Err("not one of service, alb, gclb, nlb, none (for another balancer give --drain-delay)".into()),
-        }
-    }
-
-    /// How long it goes on sending after a target is to go.
-    fn deregistration(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Service => 5,
-            Self::Alb => 30,
-            Self::Gclb => 60,
-            Self::Nlb => 130,
-        })
-    }
-}
-
-/// Drain, the app's own stop and the margin, against the limit.
-struct Budget {
-    limit: Limit,
-    margin: Duration,
-    ladder: Duration,
-    lb: Option<LoadBalancer>,
-}
-
-impl Budget {
-    /// The drain that is kept, and what has to be said of it.
-    fn fit(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
-        let (limit, name) = match self.limit {
-            Limit::Stated(limit) => (limit, "--grace-period"),
-            Limit::Assumed(limit, platform) => (limit, platform.setting()),
-            Limit::Unknown => return self.unlimited(wanted, warnings),
-        };
-        let stated = matches!(self.limit, Limit::Stated(_));
-        let available = limit.saturating_sub(self.margin);
-        let reserve = if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 };
-        if wanted.least + reserve <= available {
-            return wanted;
-        }
-        let sum = format!(
-            "drain {} + the app's stop {} + margin {} = {} does not fit {}{name} {}",
-            human(wanted.least),
-            human(reserve),
-            human(self.margin),
-            human(wanted.least + reserve + self.margin),
-            if stated { "" } else { "the assumed " },
-            human(limit),
-        );
-        let fix = format!(
-            "set {name_of_limit} to {needed} and SUNDOWN_GRACE_PERIOD={needed}, or lower the drain",
-            name_of_limit = if stated { "the orchestrator's limit" } else { name },
-            needed = human(self.needed(wanted.least)),
-        );
-        let least = match (wanted.automatic, stated) {
-            (true, _) => available.saturating_sub(reserve),
-            (false, true) if available.saturating_sub(wanted.least) < LEAST_STOP => {
-                available.saturating_sub(LEAST_STOP)
-            }
-            (false, _) => wanted.least,
-        };
-        let consequence = if least < wanted.least {
-            format!("the drain is cut to {}", human(least))
-        } else if stated {
-            format!("the app keeps {} for its stop", human(available.saturating_sub(least)))
-        } else {
-            "if that limit holds, the app is cut off".to_owned()
-        };
-        warnings.push(format!("{sum}: {consequence}; {fix}"));
-        Drain { least, ..wanted }
-    }
-
-    fn unlimited(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
-        if self.lb.is_some() && wanted.automatic {
-            warnings.push(format!(
-                "--lb needs a grace period of {needed}, and none is stated: set the orchestrator's limit and SUNDOWN_GRACE_PERIOD={needed}",
-                needed = human(self.needed(wanted.least)),
-            ));
-        }
-        wanted
-    }
-
-    /// The limit in whole seconds that such a drain needs.
-    fn needed(&self, drain: Duration) -> Duration {
-        let work = if self.ladder > Duration::ZERO { drain + self.ladder } else { drain * 5 / 3 };
-        let sum = work + self.margin;
-        Duration::from_secs(sum.as_secs() + u64::from(sum.subsec_nanos() > 0))
-    }
-}
-
 fn check_drain_timeout(settings: &Settings, least: Option<Duration>) -> Result<(), BadSetting> {
     let greatest = read(settings, "drain-timeout", auto_or_duration)?.flatten();
     match (greatest, least, settings.get("drain-timeout")) {
@@ -526,106 +306,5 @@ fn remaps(settings: &Settings) -> Result<Vec<(u8, u8)>, BadSetting> {
     Ok(pairs)
 }
 
-fn switch(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "on" | "1" | "true" | "yes" => Ok(true),
-        "off" | "0" | "false" | "no" => Ok(false),
-        _ => Err("not on or off".into()),
-    }
-}
-
-fn signal_to(text: &str) -> Result<SignalTo, String> {
-    match text {
-        "app" => Ok(SignalTo::App),
-        "child" => Ok(SignalTo::Child),
-        "group" => Ok(SignalTo::Group),
-        "tree" => Ok(SignalTo::Tree),
-        _ => Err("not one of app, child, group, tree".into()),
-    }
-}
-
-fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("not text or json".into()),
-    }
-}
-
-fn count(text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "a whole number from 1 is wanted".into())
-}
-
-fn ports(text: &str) -> Result<Vec<u16>, String> {
-    let port = |word: &str| {
-        word.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("`{word}` is no port from 1 to 65535"))
-    };
-    text.split([',', ' ']).filter(|word| !word.is_empty()).map(port).collect()
-}
-
-fn signal_list(text: &str) -> Result<SigSet, String> {
-    let signal = |word: &str| match Signal::parse(word) {
-        Some(Signal::KILL | Signal::STOP) => Err(format!("{word} cannot be caught, and so never asks for anything")),
-        Some(signal) => Ok(signal),
-        None => Err(no_such_signal(word)),
-    };
-    text.split([',', ' ']).filter(|word| !word.is_empty()).map(signal).collect()
-}
-
-fn no_such_signal(word: &str) -> String {
-    format!("`{word}` is no signal (TERM, SIGTERM, 15, RTMIN+3)")
-}
-
-fn auto_or_duration(text: &str) -> Result<Option<Duration>, String> {
-    if text == "auto" { Ok(None) } else { duration(text).map(Some) }
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|time| if time.is_zero() { Err("longer than 0 is wanted".into()) } else { Ok(time) })
-}
-
-/// Reads `15s`, `500ms`, `1m30s`, `1.5s`, `2h`; a bare number is seconds.
-///
-/// # Errors
-/// What is wrong with the text, in words for the user.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration (15s, 500ms, 1m30s; a bare number is seconds)");
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let amount: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-        rest = &rest[digits..];
-        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let unit = match &rest[..letters] {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "" if digits == text.len() => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        rest = &rest[letters..];
-        let part = Duration::try_from_secs_f64(amount * unit).map_err(|_| wrong())?;
-        total = total
-            .checked_add(part)
-            .filter(|total| *total <= LONGEST)
-            .ok_or_else(|| format!("`{text}` is longer than a year"))?;
-    }
-    if text.is_empty() { Err(wrong()) } else { Ok(total) }
-}
-
-/// A duration as people write it: `1m30s`, `2.5s`, `40ms`.
-pub fn human(time: Duration) -> String {
-    let millis = time.as_millis();
-    match millis {
-        0 => "0s".into(),
-        1..1000 => format!("{millis}ms"),
-        _ if millis >= 60_000 && millis % 1000 == 0 => match (millis / 60_000, millis / 1000 % 60) {
-            (minutes, 0) => format!("{minutes}m"),
-            (minutes, seconds) => format!("{minutes}m{seconds}s"),
-        },
-        _ if millis % 1000 == 0 => format!("{}s", millis / 1000),
-        _ => format!("{:.1}s", time.as_secs_f64()),
-    }
-}
+#[cfg(test)]
+mod tests;

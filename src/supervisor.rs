@@ -276,6 +276,7 @@ impl Supervisor {
             Order::Checked(checks::Which::Ready, passes) => {
                 self.handle(Event::Ready(passes)).await;
                 if passes {
+                    self.teller.look();
                     self.foresee();
                 }
             }
@@ -298,7 +299,7 @@ impl Supervisor {
             Ask::Stop | Ask::StopNow => {
                 count(&self.board.figures.stops_by_command);
                 let request = if ask == Ask::Stop { Request::Command } else { Request::CommandNow };
-                let worth = self.worth();
+                let worth = self.worth().await;
                 self.sender = None;
                 self.handle(Event::Stop(request, worth)).await;
                 Reply::ok(format!("{}: {}", self.board.phase(), self.board.why()))
@@ -310,17 +311,25 @@ impl Supervisor {
     async fn prestop(&mut self, reply: oneshot::Sender<Reply>) {
         count(&self.board.figures.stops_by_prestop);
         self.waiting.push(reply);
-        let worth = self.worth();
+        let worth = self.worth().await;
         self.sender = None;
         self.handle(Event::Stop(Request::PreStop, worth)).await;
     }
 
-    /// Whether the app has anything to drain. It is looked at once, when the first stop request comes.
-    fn worth(&mut self) -> Worth {
+    /// Whether the app has anything to drain. It is looked at once, when the first stop request comes, and only where a
+    /// drain would depend on it.
+    async fn worth(&mut self) -> Worth {
         if !matches!(self.lifecycle.phase(), Phase::Starting | Phase::Running) {
             return Worth::Serves;
         }
-        if self.teller.is_database() {
+        self.teller.look();
+        if self.plan.ready_check == Check::Listening {
+            // Nobody may have asked since the app came up.
+            self.note_listening(self.listens()).await;
+        }
+        if self.plan.drain.least.is_zero() || !self.plan.drain.automatic {
+            Worth::Serves
+        } else if self.teller.is_database() {
             Worth::Database
         } else if self.listens() {
             Worth::Serves
@@ -329,27 +338,25 @@ impl Supervisor {
         }
     }
 
-    fn listens(&mut self) -> bool {
-        let pids = self.teller.tree.look().iter().map(|node| node.stat.key.pid);
+    /// Whether the processes of the last look listen.
+    fn listens(&self) -> bool {
+        let pids = self.teller.tree.nodes().iter().map(|node| node.stat.key.pid);
         listeners::listens(pids, &self.plan.ports, self.own_endpoint)
     }
 
     async fn look_at_listeners(&mut self) {
-        let listens = self.listens();
+        self.teller.tree.look();
+        self.note_listening(self.listens()).await;
+    }
+
+    async fn note_listening(&mut self, listens: bool) {
         if self.plan.live_check == Some(Check::Listening) {
             self.board.set_alive(listens);
         }
         if self.plan.ready_check == Check::Listening && listens != self.listening {
             self.listening = listens;
             self.handle(Event::Ready(listens)).await;
-            self.foresee();
         }
-    }
-
-    /// Whether the app serves already, so that its handlers may be taken to be set.
-    fn serves(&mut self) -> bool {
-        let proven = self.plan.ready_check != Check::Running && self.lifecycle.was_ready();
-        proven || self.listens()
     }
 }
 

@@ -46,9 +46,9 @@ pub fn summary(runs: &[(&str, &Tally)]) {
     println!("  {}", Style::BOLD.paint(&format!("{:<12}{:>10}{:>8}{:>9}", "in all", "requests", "lost", "share")));
     for (name, tally) in runs {
         let share = 100.0 * tally.lost() as f64 / tally.sent.max(1) as f64;
-        let how = if tally.lost() == 0 { String::new() } else { tally.kinds() };
+        let how = if tally.lost() == 0 { String::new() } else { format!("   {}", tally.kinds()) };
         let lost = lost_style(tally.lost()).paint(&format!("{:>8}", tally.lost()));
-        println!("  {name:<12}{:>10}{lost}{share:>7.1} %   {how}", tally.sent);
+        println!("  {name:<12}{:>10}{lost}{share:>7.1} %{how}", tally.sent);
     }
     println!("\n  503: the balancer got no connection. 502: the connection ended before the answer.\n");
 }
@@ -83,10 +83,10 @@ fn tell(board: &Board, done: &AtomicBool) {
             let before = known.get(number);
             let at = format!("  {:>5.1} s  app {}", start.elapsed().as_secs_f64(), number + 1);
             if before.is_none_or(|before| before.state != row.state) && row.state != State::Starting {
-                println!("{at} {}", state(row));
+                println!("{at} {}", news(before.map(|before| before.state), row.state));
             }
             if before.is_some_and(|before| before.routed && !row.routed) {
-                println!("{at} taken out of rotation; {} of its requests lost", row.counts.lost);
+                println!("{at} is taken out of rotation; {} of its requests were lost", row.counts.lost);
             }
         }
         if last {
@@ -129,6 +129,16 @@ fn table(rows: &[Row], elapsed: Duration) -> String {
 fn counts(counts: Counts) -> String {
     let lost = lost_style(counts.lost).paint(&format!("{:>7}", counts.lost));
     format!("{:>9}{:>9}{lost}", counts.sent, counts.ok)
+}
+
+fn news(before: Option<State>, now: State) -> &'static str {
+    match (before, now) {
+        (_, State::Starting) => "starts",
+        (_, State::Serving) => "serves",
+        (_, State::Asked) => "gets SIGTERM",
+        (Some(State::Asked), State::Gone) => "is gone",
+        (_, State::Gone) => "gets SIGTERM and is gone at once, and still asked",
+    }
 }
 
 fn state(row: &Row) -> String {

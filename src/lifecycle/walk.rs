@@ -216,11 +216,8 @@ fn take(case: &Case, seen: &mut Seen, action: Action) -> Result<(), String> {
             seen.climbed = rung;
         }
         Action::TellRest | Action::TellPatient if seen.told.is_none() => return Err("the rest is told first".into()),
-        Action::TellPatient => {
-            if std::mem::replace(&mut seen.patient, true) {
-                return Err("the patient ones are told twice".into());
-            }
-        }
+        Action::TellPatient if seen.patient => return Err("the patient ones are told twice".into()),
+        Action::TellPatient => seen.patient = true,
         Action::Release(_) | Action::Answer => seen.waiting = false,
         Action::Kill(why) => kill(case, seen, why)?,
         Action::Exit(outcome) => {

@@ -6,6 +6,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::{KILLING_LOOK, Order, STILL, STOPPING_LOOK, Supervisor, YOUNG_LOOK};
+use crate::check::Check;
 use crate::control::Reply;
 use crate::fallback;
 use crate::lifecycle::{Action, DrainEnd, Event, Hold, KillReason, Phase, Request, Voice};
@@ -13,6 +14,8 @@ use crate::plan::human;
 use crate::report::board::count;
 use crate::report::story::{self, Asked};
 use crate::signals::{DefaultAction, Signal};
+use crate::traffic::listeners;
+use crate::tree::process::Node;
 use crate::tree::teller::{Passed, Spoken, reason};
 
 impl Supervisor {
@@ -96,8 +99,12 @@ impl Supervisor {
 
     /// Tells those who can hear by now.
     pub(super) fn tell_on(&mut self) {
-        let serves = self.serves();
-        let spoken = self.teller.tell(self.voice, serves);
+        // Its handlers may be taken to be set once it serves.
+        let proven = self.plan.ready_check != Check::Running && self.lifecycle.was_ready();
+        let (ports, own) = (&self.plan.ports, self.own_endpoint);
+        let serves =
+            |nodes: &[Node]| proven || listeners::listens(nodes.iter().map(|node| node.stat.key.pid), ports, own);
+        let spoken = self.teller.tell(self.voice, &serves);
         self.report(spoken, "the app is told");
         let young = !self.teller.ledger.early().is_empty();
         self.watch.due = Some(self.now() + if young { YOUNG_LOOK } else { STOPPING_LOOK });
@@ -225,7 +232,7 @@ impl Supervisor {
         }
     }
 
-    /// Says once, before it matters, whom we have no right to signal.
+    /// Says once, before it matters, whom of those seen at the last look we have no right to signal.
     pub(super) fn foresee(&mut self) {
         if std::mem::replace(&mut self.foreseen, true) {
             return;

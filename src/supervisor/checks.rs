@@ -1,7 +1,7 @@
 //! Running the checks beside the loop.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -21,6 +21,8 @@ const EAGER: Duration = Duration::from_millis(200);
 /// From one look at the listeners to the next while the app starts: quick at first.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+/// After this long the listeners are looked at only when somebody asks: a worker without ports must not keep us awake.
+const LOOKS_FOR: Duration = Duration::from_secs(60);
 
 /// Which check a verdict is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +60,8 @@ pub fn start(which: Which, check: &Check, pace: Pace, around: &Surroundings, ord
 
 async fn look_until_up(around: Surroundings, orders: UnboundedSender<Order>) {
     let mut pause = FIRST_LOOK;
-    while around.board.phase() == PHASES[0] && orders.send(Order::LookAtListeners).is_ok() {
+    let until = Instant::now() + LOOKS_FOR;
+    while around.board.phase() == PHASES[0] && Instant::now() < until && orders.send(Order::LookAtListeners).is_ok() {
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LAST_LOOK);
     }

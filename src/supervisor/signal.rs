@@ -32,7 +32,7 @@ impl Supervisor {
         match self.asks(arrival) {
             Asks::Stop => {
                 count(&self.board.figures.stops_by_signal);
-                let worth = self.worth();
+                let worth = self.worth().await;
                 self.sender = Some(arrival.sender);
                 self.handle(Event::Stop(Request::Signal(arrival.signal, arrival.sender.into()), worth)).await;
             }

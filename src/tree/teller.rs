@@ -86,7 +86,7 @@ impl Teller {
     }
 
     /// Tells the apps, each once; called again while some are still too young to hear.
-    pub fn tell(&mut self, voice: Voice, serves: bool) -> Vec<Spoken> {
+    pub fn tell(&mut self, voice: Voice, serves: &dyn Fn(&[Node]) -> bool) -> Vec<Spoken> {
         self.voice = voice;
         let first = self.ledger.told().is_empty() && self.ledger.early().is_empty();
         let found = match self.to {
@@ -157,17 +157,11 @@ impl Teller {
     /// What this signal means to the apps that run now.
     pub fn meaning(&mut self, signal: Signal) -> Meaning {
         let nodes = self.tree.look_closely();
-        let scene = Scene {
-            nodes,
-            wanted: |node: &Node| walk::stop_signals(node, Voice::Own, None),
-            is_young: &|_| false,
-            serves: true,
-        };
         let stops = |target: &Target| {
             let node = &nodes[target.at];
             node.program.stop_signal == Some(signal) && node.mask.catches(signal)
         };
-        if walk::apps(&scene, None).now.iter().any(stops) {
+        if walk::own_apps(nodes).iter().any(stops) {
             Meaning::Stop
         } else if walk::catchers(nodes, signal).is_empty() {
             Meaning::Nothing
@@ -176,24 +170,23 @@ impl Teller {
         }
     }
 
-    /// Whether one of the apps is a database.
-    pub fn is_database(&mut self) -> bool {
-        let nodes = self.tree.look_closely();
-        let scene = Scene {
-            nodes,
-            wanted: |node: &Node| walk::stop_signals(node, Voice::Own, None),
-            is_young: &|_| false,
-            serves: true,
-        };
-        walk::apps(&scene, None).now.iter().any(|target| nodes[target.at].program.database)
+    /// Looks at the tree with all that the questions below need to know.
+    pub fn look(&mut self) {
+        self.tree.look_closely();
     }
 
-    /// Those whom we have no right to signal, with their user: foreseen, so that it can be said before it matters.
-    pub fn out_of_reach(&mut self) -> Vec<(Comm, i32, Option<u32>)> {
-        let nodes = self.tree.look_closely();
+    /// Whether one of the apps seen at the last look is a database.
+    pub fn is_database(&self) -> bool {
+        let nodes = self.tree.nodes();
+        walk::own_apps(nodes).iter().any(|target| nodes[target.at].program.database)
+    }
+
+    /// Those seen at the last look whom we have no right to signal, with their user.
+    pub fn out_of_reach(&self) -> Vec<(Comm, i32, Option<u32>)> {
+        let nodes = self.tree.nodes();
         let denied = |node: &&Node| {
-            // SAFETY: kill takes two numbers; signal 0 only asks.
-            unsafe { libc::kill(node.stat.key.pid, 0) == -1 && *libc::__errno_location() == libc::EPERM }
+            let pid = nix::unistd::Pid::from_raw(node.stat.key.pid);
+            nix::sys::signal::kill(pid, None) == Err(nix::errno::Errno::EPERM)
         };
         nodes.iter().filter(denied).map(|node| (node.stat.comm, node.stat.key.pid, node.mask.uid())).collect()
     }
@@ -216,7 +209,7 @@ impl Teller {
         self.tree.look().iter().map(|node| speak(node, Signal::KILL)).collect()
     }
 
-    fn find(&mut self, serves: bool, again: bool) -> Found {
+    fn find(&mut self, serves: &dyn Fn(&[Node]) -> bool, again: bool) -> Found {
         self.tree.look_closely();
         let said = self.first_said();
         let (voice, uptime) = (self.voice, uptime());

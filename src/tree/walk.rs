@@ -59,8 +59,8 @@ pub struct Scene<'a, W: Fn(&Node) -> Wanted> {
     pub wanted: W,
     /// Whether a node is younger than [`GROWN_UP`].
     pub is_young: &'a dyn Fn(&Node) -> bool,
-    /// Whether the app serves already: it listens, or its ready check passes.
-    pub serves: bool,
+    /// Whether the app serves already: it listens, or its ready check passes. Asked only where it matters.
+    pub serves: &'a dyn Fn(&[Node]) -> bool,
 }
 
 /// What the walk has found.
@@ -100,7 +100,7 @@ pub fn apps<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, below: Option<&[Key]>)
         }
         let Some(signal) = catches(node, (scene.wanted)(node)) else { continue };
         covered[at] = true;
-        if young && proves_nothing(node) && !scene.serves {
+        if young && proves_nothing(node) && !(scene.serves)(nodes) {
             found.early.push(node.stat.key);
         } else {
             found.now.push(Target { at, key: node.stat.key, signal });
@@ -134,9 +134,15 @@ fn may_yet_catch(node: &Node) -> bool {
     node.program.wrapper || node.program.kind != Kind::Plain
 }
 
+/// The apps by their own stop signals, as if all were grown up.
+pub fn own_apps(nodes: &[Node]) -> Vec<Target> {
+    let wanted = |node: &Node| stop_signals(node, Voice::Own, None);
+    apps(&Scene { nodes, wanted, is_young: &|_| false, serves: &|_| true }, None).now
+}
+
 /// Who catches a signal that is to be passed on; nobody if it would hit a process that does not.
 pub fn catchers(nodes: &[Node], signal: Signal) -> Vec<Target> {
-    let scene = Scene { nodes, wanted: |_: &Node| [Some(signal), None], is_young: &|_| false, serves: true };
+    let scene = Scene { nodes, wanted: |_: &Node| [Some(signal), None], is_young: &|_| false, serves: &|_| true };
     let mut found = apps(&scene, None).now;
     found.retain(|target| nodes[target.at].mask.surely_catches(signal));
     found
@@ -191,7 +197,7 @@ mod tests {
         let nodes = tree(lines);
         let is_young = |node: &Node| node.stat.cpu == 1;
         let wanted = |node: &Node| stop_signals(node, Voice::Own, None);
-        let found = apps(&Scene { nodes: &nodes, wanted, is_young: &is_young, serves }, None);
+        let found = apps(&Scene { nodes: &nodes, wanted, is_young: &is_young, serves: &|_| serves }, None);
         let name = |pid: i32| nodes[pid as usize].stat.comm.as_str().to_owned();
         (
             found.now.iter().map(|target| name(target.key.pid)).collect(),

@@ -1,0 +1,121 @@
+//! The sums: the drain, the app's own stop and the margin, against the limit.
+
+use std::time::Duration;
+
+use super::{Drain, Limit, human};
+
+/// What an app keeps of a stated limit at the very least.
+const LEAST_STOP: Duration = Duration::from_secs(1);
+
+/// The balancers whose deregistration takes a known time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LoadBalancer {
+    /// A Kubernetes Service.
+    Service,
+    /// AWS's for HTTP.
+    Alb,
+    /// Google's.
+    Gclb,
+    /// AWS's for TCP.
+    Nlb,
+}
+
+impl LoadBalancer {
+    /// Reads its name.
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
+        match text {
+            "none" => Ok(None),
+            "service" => Ok(Some(Self::Service)),
+            "alb" => Ok(Some(Self::Alb)),
+            "gclb" => Ok(Some(Self::Gclb)),
+            "nlb" => Ok(Some(Self::Nlb)),
+            _ => Err("not one of service, alb, gclb, nlb, none (for another balancer give --drain-delay)".into()),
+        }
+    }
+
+    /// How long it goes on sending after a target is to go.
+    pub(super) fn deregistration(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Service => 5,
+            Self::Alb => 30,
+            Self::Gclb => 60,
+            Self::Nlb => 130,
+        })
+    }
+}
+
+/// Drain, the app's own stop and the margin, against the limit.
+pub(super) struct Budget {
+    /// The orchestrator's limit.
+    pub limit: Limit,
+    /// What is kept of it for the kill.
+    pub margin: Duration,
+    /// What the ladder takes; 0 without one.
+    pub ladder: Duration,
+    /// The balancer, if one was named.
+    pub lb: Option<LoadBalancer>,
+}
+
+impl Budget {
+    /// The drain that is kept, and what has to be said of it.
+    pub(super) fn fit(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
+        let (limit, name) = match self.limit {
+            Limit::Stated(limit) => (limit, "--grace-period"),
+            Limit::Assumed(limit, platform) => (limit, platform.setting()),
+            Limit::Unknown => return self.unlimited(wanted, warnings),
+        };
+        let stated = matches!(self.limit, Limit::Stated(_));
+        let available = limit.saturating_sub(self.margin);
+        let reserve = if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 };
+        if wanted.least + reserve <= available {
+            return wanted;
+        }
+        let sum = format!(
+            "drain {} + the app's stop {} + margin {} = {} does not fit {}{name} {}",
+            human(wanted.least),
+            human(reserve),
+            human(self.margin),
+            human(wanted.least + reserve + self.margin),
+            if stated { "" } else { "the assumed " },
+            human(limit),
+        );
+        let fix = format!(
+            "set {name_of_limit} to {needed} and SUNDOWN_GRACE_PERIOD={needed}, or lower the drain",
+            name_of_limit = if stated { "the orchestrator's limit" } else { name },
+            needed = human(self.needed(wanted.least)),
+        );
+        let least = match (wanted.automatic, stated) {
+            (true, _) => available.saturating_sub(reserve),
+            (false, true) if available.saturating_sub(wanted.least) < LEAST_STOP => {
+                available.saturating_sub(LEAST_STOP)
+            }
+            (false, _) => wanted.least,
+        };
+        let consequence = if least < wanted.least {
+            format!("the drain is cut to {}", human(least))
+        } else if stated {
+            format!("the app keeps {} for its stop", human(available.saturating_sub(least)))
+        } else {
+            "if that limit holds, the app is cut off".to_owned()
+        };
+        warnings.push(format!("{sum}: {consequence}; {fix}"));
+        Drain { least, ..wanted }
+    }
+
+    fn unlimited(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
+        if self.lb.is_some() && wanted.automatic {
+            warnings.push(format!(
+                "--lb needs a grace period of {needed}, and none is stated: set the orchestrator's limit and SUNDOWN_GRACE_PERIOD={needed}",
+                needed = human(self.needed(wanted.least)),
+            ));
+        }
+        wanted
+    }
+
+    /// The limit in whole seconds that such a drain needs.
+    fn needed(&self, drain: Duration) -> Duration {
+        let work = if self.ladder > Duration::ZERO { drain + self.ladder } else { drain * 5 / 3 };
+        let sum = work + self.margin;
+        Duration::from_secs(sum.as_secs() + u64::from(sum.subsec_nanos() > 0))
+    }
+}

@@ -1,0 +1,160 @@
+//! The settings and the sums, as a user meets them: options in, plan and warnings out.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cli::{Call, parse};
+use crate::signals::Signal;
+
+fn plan_on(platform: Option<Platform>, options: &[&str]) -> Result<Plan, String> {
+    let words = [&["sundown"], options, &["--", "app"]].concat();
+    let args: Vec<OsString> = words.iter().map(OsString::from).collect();
+    match parse(&args, std::iter::empty(), false) {
+        Ok(Call::Run(settings)) => Plan::new(settings, &Surroundings { platform, stderr_is_terminal: false })
+            .map_err(|error| error.to_string()),
+        Ok(_) => panic!("not a run"),
+        Err(text) => Err(text),
+    }
+}
+
+fn plan(options: &[&str]) -> Plan {
+    plan_on(None, options).unwrap_or_else(|text| panic!("{text}"))
+}
+
+fn refused(options: &[&str]) -> String {
+    plan_on(None, options).err().unwrap_or_else(|| panic!("{options:?} is taken"))
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn durations_are_read_as_people_write_them() {
+    for (text, millis) in
+        [("15s", 15_000), ("500ms", 500), ("1m30s", 90_000), ("2h", 7_200_000), ("7", 7_000), ("1.5s", 1_500), ("0", 0)]
+    {
+        assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+    }
+    for wrong in ["", "s", "5x", "-1s", "1s5", "5 s", "1..2s", "99999999999999h", "nan", "1e9"] {
+        assert!(duration(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn durations_are_written_as_people_read_them() {
+    for (millis, text) in
+        [(0, "0s"), (40, "40ms"), (1000, "1s"), (2500, "2.5s"), (60_000, "1m"), (90_000, "1m30s"), (61_500, "61.5s")]
+    {
+        assert_eq!(human(Duration::from_millis(millis)), text);
+    }
+}
+
+#[test]
+fn a_ladder_is_signals_with_time_between_them() {
+    let steps = |text: &str| plan(&["--stop-signal", text]).ladder.expect("said").steps().to_vec();
+    let step = |signal, wait: Option<u64>| Step { signal, wait: wait.map(seconds) };
+    assert_eq!(steps("QUIT"), [step(Signal::QUIT, None)]);
+    assert_eq!(steps("TSTP 10s TERM 15s"), [step(Signal::TSTP, Some(10)), step(Signal::TERM, Some(15))]);
+    assert_eq!(steps("SIGINT 5 TERM"), [step(Signal::INT, Some(5)), step(Signal::TERM, None)]);
+    for (wrong, part) in [
+        ("TERM 50ms KILL", "under 100ms"),
+        ("TERM KILL", "need a time between"),
+        ("10s", "no signal"),
+        ("TERM 10x", "no duration"),
+    ] {
+        let text = refused(&["--stop-signal", wrong]);
+        assert!(text.contains(part), "{wrong}: {text}");
+    }
+}
+
+#[test]
+fn the_drain_follows_the_balancer_and_the_platform() {
+    let drain = |platform, options: &[&str]| plan_on(platform, options).expect("a plan").drain;
+    assert_eq!(drain(None, &[]), Drain { least: seconds(0), automatic: true });
+    assert_eq!(drain(Some(Platform::Kubernetes), &[]), Drain { least: seconds(5), automatic: true });
+    assert_eq!(drain(Some(Platform::Docker), &[]), Drain { least: seconds(0), automatic: true });
+    assert_eq!(drain(None, &["--lb", "alb"]), Drain { least: seconds(30), automatic: true });
+    assert_eq!(drain(None, &["--lb", "alb", "--drain-delay", "6s"]), Drain { least: seconds(6), automatic: false });
+    assert_eq!(drain(None, &["--drain-delay", "auto", "--lb", "nlb"]), Drain { least: seconds(130), automatic: true });
+}
+
+#[test]
+fn a_budget_that_does_not_fit_is_told_with_its_numbers_and_the_fix() {
+    // 58 s less 40 % is 34.8 s: the balancer's 30 s fit.
+    let fits = plan(&["--lb", "alb", "--grace-period", "60s"]);
+    assert_eq!((fits.drain.least, fits.warnings.len()), (seconds(30), 0), "{:?}", fits.warnings);
+    let cut = plan(&["--lb", "alb", "--grace-period", "30s"]);
+    assert_eq!(cut.drain.least, Duration::from_millis(16_800));
+    for part in [
+        "drain 30s",
+        "the app's stop 11.2s",
+        "margin 2s",
+        "= 43.2s",
+        "--grace-period 30s",
+        "cut to 16.8s",
+        "SUNDOWN_GRACE_PERIOD=52s",
+    ] {
+        assert!(cut.warnings[0].contains(part), "{part:?} is not in {:?}", cut.warnings);
+    }
+}
+
+#[test]
+fn a_drain_that_was_asked_for_is_only_cut_where_nothing_would_be_left() {
+    let kept = plan(&["--drain-delay", "25s", "--grace-period", "30s"]);
+    assert_eq!(kept.drain.least, seconds(25));
+    assert!(kept.warnings[0].contains("the app keeps 3s"), "{:?}", kept.warnings);
+    let cut = plan(&["--drain-delay", "28s", "--grace-period", "30s"]);
+    assert_eq!(cut.drain.least, seconds(27));
+    let assumed = plan_on(Some(Platform::Kubernetes), &["--drain-delay", "40s"]).expect("a plan");
+    assert_eq!(assumed.drain.least, seconds(40), "the user may have set 300 s where we cannot see it");
+    assert!(assumed.warnings[0].contains("terminationGracePeriodSeconds"), "{:?}", assumed.warnings);
+}
+
+#[test]
+fn the_ladder_is_the_reserve_where_it_has_times() {
+    let plan = plan(&["--lb", "alb", "--grace-period", "40s", "--stop-signal", "TERM 5s"]);
+    assert_eq!((plan.drain.least, plan.warnings.len()), (seconds(30), 0));
+}
+
+#[test]
+fn only_a_stated_limit_gives_a_deadline() {
+    assert_eq!(plan(&["--grace-period", "30s"]).deadline(), Some(seconds(28)));
+    assert_eq!(plan_on(Some(Platform::Kubernetes), &[]).expect("a plan").deadline(), None);
+    assert_eq!(
+        plan(&["--grace-period", "2s"]).deadline(),
+        Some(Duration::from_millis(1500)),
+        "the margin is a quarter"
+    );
+    assert!(plan(&["--lb", "gclb"]).warnings[0].contains("needs a grace period of 1m42s"));
+}
+
+#[test]
+fn bad_values_are_refused_with_the_way_out() {
+    for (options, part) in [
+        (&["--grace-period", "soon"][..], "no duration"),
+        (&["--lb", "elb"], "not one of service, alb"),
+        (&["--drain-delay", "10s", "--drain-timeout", "5s"], "below --drain-delay 10s"),
+        (&["--stop-on", "TERM,KILL"], "cannot be caught"),
+        (&["--stop-on", "FOO"], "no signal"),
+        (&["--remap-exit", "143"], "143=0"),
+        (&["--remap-exit", "300=0"], "0 to 255"),
+        (&["--ports", "3000,x"], "`x` is no port"),
+        (&["--signal-to", "all"], "app, child, group, tree"),
+        (&["--control", "maybe"], "not on or off"),
+        (&["--log-level", "loud"], "error, warn"),
+        (&["--check-period", "0"], "longer than 0"),
+        (&["--check-failures", "0"], "from 1"),
+        (&["--ready-check", "https://x"], "TLS"),
+        (&["--http", "nonsense:x"], "--http"),
+    ] {
+        let text = refused(options);
+        assert!(text.contains(part) && text.contains(options[options.len() - 2]), "{options:?}: {text}");
+    }
+}
+
+#[test]
+fn an_option_without_effect_yet_says_so() {
+    let plan = plan(&["--drain-quiet", "2s"]);
+    assert!(plan.warnings[0].contains("no effect yet"), "{:?}", plan.warnings);
+}

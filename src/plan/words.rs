@@ -1,0 +1,114 @@
+//! The values of options, from text. Each error is the reason alone, to stand behind the option and its value.
+
+use std::time::Duration;
+
+use super::{LogFormat, SignalTo};
+use crate::signals::{SigSet, Signal};
+
+/// Longer than this a duration is a typing error.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// `on` or `off`, and what people write for it.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "1" | "true" | "yes" => Ok(true),
+        "off" | "0" | "false" | "no" => Ok(false),
+        _ => Err("not on or off".into()),
+    }
+}
+
+pub(super) fn signal_to(text: &str) -> Result<SignalTo, String> {
+    match text {
+        "app" => Ok(SignalTo::App),
+        "child" => Ok(SignalTo::Child),
+        "group" => Ok(SignalTo::Group),
+        "tree" => Ok(SignalTo::Tree),
+        _ => Err("not one of app, child, group, tree".into()),
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("not text or json".into()),
+    }
+}
+
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "a whole number from 1 is wanted".into())
+}
+
+pub(super) fn ports(text: &str) -> Result<Vec<u16>, String> {
+    let port = |word: &str| {
+        word.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("`{word}` is no port from 1 to 65535"))
+    };
+    text.split([',', ' ']).filter(|word| !word.is_empty()).map(port).collect()
+}
+
+pub(super) fn signal_list(text: &str) -> Result<SigSet, String> {
+    let signal = |word: &str| match Signal::parse(word) {
+        Some(Signal::KILL | Signal::STOP) => Err(format!("{word} cannot be caught, and so never asks for anything")),
+        Some(signal) => Ok(signal),
+        None => Err(no_such_signal(word)),
+    };
+    text.split([',', ' ']).filter(|word| !word.is_empty()).map(signal).collect()
+}
+
+pub(super) fn no_such_signal(word: &str) -> String {
+    format!("`{word}` is no signal (TERM, SIGTERM, 15, RTMIN+3)")
+}
+
+pub(super) fn auto_or_duration(text: &str) -> Result<Option<Duration>, String> {
+    if text == "auto" { Ok(None) } else { duration(text).map(Some) }
+}
+
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| if time.is_zero() { Err("longer than 0 is wanted".into()) } else { Ok(time) })
+}
+
+/// Reads `15s`, `500ms`, `1m30s`, `1.5s`, `2h`; a bare number is seconds.
+///
+/// # Errors
+/// What is wrong with the text, in words for the user.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration (15s, 500ms, 1m30s; a bare number is seconds)");
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let amount: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let unit = match &rest[..letters] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "" if digits == text.len() => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        rest = &rest[letters..];
+        let part = Duration::try_from_secs_f64(amount * unit).map_err(|_| wrong())?;
+        total = total
+            .checked_add(part)
+            .filter(|total| *total <= LONGEST)
+            .ok_or_else(|| format!("`{text}` is longer than a year"))?;
+    }
+    if text.is_empty() { Err(wrong()) } else { Ok(total) }
+}
+
+/// A duration as people write it: `1m30s`, `2.5s`, `40ms`.
+pub fn human(time: Duration) -> String {
+    let millis = time.as_millis();
+    match millis {
+        0 => "0s".into(),
+        1..1000 => format!("{millis}ms"),
+        _ if millis >= 60_000 && millis.is_multiple_of(1000) => match (millis / 60_000, millis / 1000 % 60) {
+            (minutes, 0) => format!("{minutes}m"),
+            (minutes, seconds) => format!("{minutes}m{seconds}s"),
+        },
+        _ if millis.is_multiple_of(1000) => format!("{}s", millis / 1000),
+        _ => format!("{:.1}s", time.as_secs_f64()),
+    }
+}
