@@ -200,13 +200,11 @@ impl Lifecycle {
         }
     }
 
-    /// Takes in what has happened and says what is to be done, in this order.
-    pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
-        let mut actions = Actions::new();
+    /// Takes in what has happened and adds what is to be done, in this order, to a list that the caller keeps.
+    pub fn handle(&mut self, now: Moment, event: Event, actions: &mut Actions) {
         if self.state.phase != Phase::Exited {
-            self.step(now, event, &mut actions);
+            self.step(now, event, actions);
         }
-        actions
     }
 
     fn step(&mut self, now: Moment, event: Event, actions: &mut Actions) {

@@ -20,7 +20,7 @@ use crate::child::end::Ended;
 use crate::child::terminal::Terminal;
 use crate::control::{self, Ask, Reply};
 use crate::http;
-use crate::lifecycle::{Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
+use crate::lifecycle::{Actions, Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
 use crate::plan::Plan;
 use crate::report::board::{Board, count};
 use crate::report::story::Story;
@@ -122,7 +122,9 @@ struct Supervisor {
     told_held: crate::signals::SigSet,
     foreseen: bool,
     outcome: Option<Outcome>,
+    /// Kept, so that nothing is allocated for a signal.
     batch: Vec<Arrival>,
+    actions: Actions,
 }
 
 struct Child {
@@ -187,6 +189,7 @@ impl Supervisor {
             foreseen: false,
             outcome: None,
             batch: Vec::with_capacity(64),
+            actions: Actions::with_capacity(8),
             plan,
         }
     }
@@ -260,9 +263,12 @@ impl Supervisor {
 
     /// Tells the lifecycle what has happened, carries out what it says, and shows where we are.
     async fn handle(&mut self, event: Event) {
-        for action in self.lifecycle.handle(self.now(), event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.lifecycle.handle(self.now(), event, &mut actions);
+        for action in actions.drain(..) {
             self.act(action).await;
         }
+        self.actions = actions;
         let phase = self.lifecycle.phase();
         if phase == Phase::Running {
             self.board.set_why(if self.lifecycle.is_ready() { "ready" } else { "the ready check fails" });

@@ -112,7 +112,7 @@ fn every_order_of_events_keeps_the_contract() {
                 let Some(now) = moment(&machine, seen, event) else { continue };
                 let (mut machine, mut path) = (machine.clone(), path.clone());
                 path.push(event);
-                let actions = machine.handle(now, event);
+                let actions = handle(&mut machine, now, event);
                 let seen = judge(&case, &machine, Seen { now, ..seen }, event, &actions).unwrap_or_else(|broken| {
                     panic!("{}: {broken}\nafter {path:#?}\ngiven {actions:?}\nin {machine:?}", case.name)
                 });
@@ -273,7 +273,7 @@ fn runs_out(case: &Case, machine: &Lifecycle, seen: Seen, path: &[Event]) {
     for _ in 0..20 {
         let Some(due) = machine.due() else { break };
         let now = due.max(seen.now);
-        let actions = machine.handle(now, Event::Tick);
+        let actions = handle(&mut machine, now, Event::Tick);
         seen = judge(case, &machine, Seen { now, ..seen }, Event::Tick, &actions)
             .unwrap_or_else(|broken| panic!("{}: {broken}\nafter {path:#?} and time\nin {machine:?}", case.name));
         if let (Some(asked), Some(limit), Some(told), Some(why)) =
@@ -296,20 +296,26 @@ fn runs_out(case: &Case, machine: &Lifecycle, seen: Seen, path: &[Event]) {
     );
 }
 
+fn handle(machine: &mut Lifecycle, now: Moment, event: Event) -> Actions {
+    let mut actions = Actions::new();
+    machine.handle(now, event, &mut actions);
+    actions
+}
+
 #[test]
 fn late_timers_still_go_in_turn() {
     let mut machine = Lifecycle::new(cases().remove(0).timing);
     let mut now = SECOND * 100;
-    machine.handle(now, Event::Ready(true));
-    machine.handle(now, Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves));
+    handle(&mut machine, now, Event::Ready(true));
+    handle(&mut machine, now, Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves));
     now += SECOND * 3600;
-    let actions = machine.handle(now, Event::Tick);
+    let actions = handle(&mut machine, now, Event::Tick);
     assert_eq!(actions, [Action::Release(DrainEnd::TimeUp), Action::Tell(Voice::Own)]);
-    assert!(machine.handle(now, Event::Tick).is_empty(), "the app gets a moment to hear");
+    assert!(handle(&mut machine, now, Event::Tick).is_empty(), "the app gets a moment to hear");
     now = machine.due().expect("more is due");
-    let mut rest = machine.handle(now, Event::Tick);
+    let mut rest = handle(&mut machine, now, Event::Tick);
     while let Some(due) = machine.due() {
-        rest.extend(machine.handle(due, Event::Tick));
+        rest.extend(handle(&mut machine, due, Event::Tick));
     }
     assert!(matches!(rest[..], [Action::TellPatient, Action::Kill(KillReason::Deadline), Action::Exit(_)]), "{rest:?}");
 }
@@ -318,10 +324,10 @@ fn late_timers_still_go_in_turn() {
 fn term_after_prestop_does_not_restart_the_drain() {
     let mut machine = Lifecycle::new(cases().remove(0).timing);
     let now = SECOND * 100;
-    machine.handle(now, Event::Ready(true));
-    machine.handle(now, Event::Stop(Request::PreStop, Worth::Serves));
+    handle(&mut machine, now, Event::Ready(true));
+    handle(&mut machine, now, Event::Stop(Request::PreStop, Worth::Serves));
     let until = machine.due();
-    machine.handle(now + SECOND * 4, Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves));
+    handle(&mut machine, now + SECOND * 4, Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves));
     assert_eq!(machine.due(), until);
     assert_eq!(until, Some(now + SECOND * 6));
 }

@@ -43,9 +43,17 @@ fn durations_are_read_as_people_write_them() {
 
 #[test]
 fn durations_are_written_as_people_read_them() {
-    for (millis, text) in
-        [(0, "0s"), (40, "40ms"), (1000, "1s"), (2500, "2.5s"), (60_000, "1m"), (90_000, "1m30s"), (61_500, "61.5s")]
-    {
+    for (millis, text) in [
+        (0, "0s"),
+        (40, "40ms"),
+        (1000, "1s"),
+        (2500, "2.5s"),
+        (60_000, "1m"),
+        (90_000, "1m30s"),
+        (61_500, "1m1.5s"),
+        (7_980, "8s"),
+        (59_960, "1m"),
+    ] {
         assert_eq!(human(Duration::from_millis(millis)), text);
     }
 }

@@ -98,17 +98,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(wrong()) } else { Ok(total) }
 }
 
-/// A duration as people write it: `1m30s`, `2.5s`, `40ms`.
+/// A duration as people write it: `1m30s`, `2.5s`, `40ms`; from a second on, to the nearest tenth.
 pub fn human(time: Duration) -> String {
-    let millis = time.as_millis();
-    match millis {
-        0 => "0s".into(),
-        1..1000 => format!("{millis}ms"),
-        _ if millis >= 60_000 && millis.is_multiple_of(1000) => match (millis / 60_000, millis / 1000 % 60) {
-            (minutes, 0) => format!("{minutes}m"),
-            (minutes, seconds) => format!("{minutes}m{seconds}s"),
-        },
-        _ if millis.is_multiple_of(1000) => format!("{}s", millis / 1000),
-        _ => format!("{:.1}s", time.as_secs_f64()),
+    if time < Duration::from_secs(1) {
+        return match time.as_millis() {
+            0 => "0s".into(),
+            millis => format!("{millis}ms"),
+        };
+    }
+    let tenths = (time.as_millis() + 50) / 100;
+    match (tenths / 600, tenths / 10 % 60, tenths % 10) {
+        (0, seconds, 0) => format!("{seconds}s"),
+        (0, seconds, tenth) => format!("{seconds}.{tenth}s"),
+        (minutes, 0, 0) => format!("{minutes}m"),
+        (minutes, seconds, 0) => format!("{minutes}m{seconds}s"),
+        (minutes, seconds, tenth) => format!("{minutes}m{seconds}.{tenth}s"),
     }
 }

@@ -1,6 +1,7 @@
 //! The board: what the endpoint and the control socket may tell, kept up by the supervisor. No process name, no argument
 //! and no environment stands on the part that the endpoint shows.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub struct Board {
     ready: Cell<bool>,
     serving: Cell<bool>,
     alive: Cell<Option<bool>>,
-    why: RefCell<String>,
+    why: RefCell<Cow<'static, str>>,
     /// The figures.
     pub figures: Figures,
     orders: UnboundedSender<Order>,
@@ -87,7 +88,7 @@ impl Board {
     }
 
     /// Sets the reason behind it.
-    pub fn set_why(&self, why: impl Into<String>) {
+    pub fn set_why(&self, why: impl Into<Cow<'static, str>>) {
         *self.why.borrow_mut() = why.into();
     }
 
@@ -103,7 +104,7 @@ impl Board {
 
     /// The reason in one line.
     pub fn why(&self) -> String {
-        self.why.borrow().clone()
+        self.why.borrow().clone().into_owned()
     }
 
     fn verdict(&self, ok: bool) -> Verdict {

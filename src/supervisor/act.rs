@@ -227,7 +227,8 @@ impl Supervisor {
 
     async fn kill_on(&mut self) {
         self.kill_all();
-        if self.child.ended.is_some() && self.teller.tree.nodes().is_empty() && !self.teller.tree.is_blind() {
+        // Where /proc shows nothing, there is nothing more that could be done about what may be left.
+        if self.child.ended.is_some() && self.teller.tree.nodes().is_empty() {
             self.handle(Event::TreeEmpty).await;
         }
     }

@@ -70,8 +70,15 @@ impl Supervisor {
     }
 
     fn are_strays_left(&mut self) -> bool {
-        // SAFETY: null asks for no status.
-        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+        loop {
+            // SAFETY: null asks for no status.
+            match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } {
+                1.. => {}
+                0 => break,
+                // No child of any kind: nothing to look for.
+                _ => return false,
+            }
+        }
         self.teller.tree.look();
         !self.teller.tree.strays().is_empty()
     }
