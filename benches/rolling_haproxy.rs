@@ -39,7 +39,7 @@ fn main() -> ExitCode {
          a stopped pod's target is taken out after {DEREGISTRATION:?}; sundown --drain-delay {DRAIN:?}\n"
     );
     let all = [Rollout::CONTROL, Rollout::SUNDOWN, Rollout::SUNDOWN_READYZ, Rollout::TINI, DUMB_INIT];
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
     for rollout in all.into_iter().filter(|rollout| only.is_none_or(|word| rollout.name.contains(word.as_str()))) {
         if let Some(obstacle) = rollout.obstacle() {
             eprintln!("SKIPPED: {}: {obstacle}", rollout.name);
@@ -49,15 +49,12 @@ fn main() -> ExitCode {
         let rollout = if short { rollout.short() } else { rollout };
         match rollout.run() {
             Ok(outcome) => outcomes.push((rollout, outcome)),
-            Err(error) => {
-                eprintln!("{}: {error}", rollout.name);
-                return ExitCode::FAILURE;
-            }
+            Err(error) => failures.push(format!("{}: {error}", rollout.name)),
         }
     }
 
     println!("\n{}", table(outcomes.iter().map(|(_, outcome)| outcome)));
-    let failures: Vec<_> = outcomes.iter().filter_map(|(rollout, outcome)| failure(rollout, outcome)).collect();
+    failures.extend(outcomes.iter().filter_map(|(rollout, outcome)| failure(rollout, outcome)));
     for failure in &failures {
         println!("FAILED: {failure}");
     }

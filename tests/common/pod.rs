@@ -16,7 +16,7 @@ use nix::unistd::{Pid, Uid};
 /// The service that the pods run.
 const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/node-service");
 /// How long yarn and node may take to start on a busy machine.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 
 /// What runs as PID 1 in front of `yarn start`.
 #[derive(Clone, Copy)]
@@ -87,7 +87,7 @@ impl Pod {
     ///
     /// # Errors
     ///
-    /// Where that does not come within 30 s; what the pod said is in the error.
+    /// Where that does not come within a minute; what the pod said is in the error.
     pub fn wait_ready(&mut self) -> io::Result<()> {
         let mut ended = None;
         let (app, readyz) = (self.app, self.readyz);
