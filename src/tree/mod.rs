@@ -147,7 +147,8 @@ impl Tree {
             }
         }
         let sees_child = self.scan.iter().any(|stat| stat.key.pid == self.child);
-        self.blind = self.scan.is_empty() || !(sees_child || self.child_is_reaped);
+        // Who was hidden once may have left others that are hidden too.
+        self.blind |= self.scan.is_empty() || !(sees_child || self.child_is_reaped);
     }
 
     fn add_roots(&mut self) {
