@@ -33,7 +33,7 @@ pub struct Output {
 }
 
 pub fn spawn(command: &mut Command) -> Child {
-    // They are meant for the tests. sundown would warn of them as options that it does not have.
+    // sundown warns of variables in its name that it does not know.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SUNDOWN_TEST_")) {
         command.env_remove(name);
     }
