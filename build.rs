@@ -2,5 +2,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-link-arg-bins=-Wl,-e,sundown_entry");
+    // As two words, which compiler drivers and bare linkers (rust-lld, for a build without a cross compiler) both take.
+    println!("cargo::rustc-link-arg-bins=-e");
+    println!("cargo::rustc-link-arg-bins=sundown_entry");
 }

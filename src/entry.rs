@@ -62,16 +62,10 @@ core::arch::global_asm!(
 );
 
 // The unit tests run in Rust's harness, whose threads and children are to have the mask they were given.
-#[cfg(test)]
-core::arch::global_asm!(
-    ".globl sundown_entry",
-    ".hidden sundown_entry",
-    "sundown_entry:",
-    #[cfg(target_arch = "x86_64")]
-    "jmp _start",
-    #[cfg(target_arch = "aarch64")]
-    "b _start",
-);
+#[cfg(all(target_arch = "x86_64", test))]
+core::arch::global_asm!(".globl sundown_entry", ".hidden sundown_entry", "sundown_entry:", "jmp _start");
+#[cfg(all(target_arch = "aarch64", test))]
+core::arch::global_asm!(".globl sundown_entry", ".hidden sundown_entry", "sundown_entry:", "b _start");
 
 core::arch::global_asm!(
     ".section .rodata.sundown_all_signals, \"a\"",

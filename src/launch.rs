@@ -19,7 +19,7 @@ use crate::report::termination::TerminationLog;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
 use crate::supervisor::{self, Setup};
 use crate::tree::MARK;
-use crate::tree::program::Program;
+use crate::tree::program::{Program, starts_apache};
 
 const OWN_FAILURE: u8 = 1;
 const BAD_USAGE: u8 = 2;
@@ -85,7 +85,7 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
         ));
     }
     // What stops on a resize must not be sent the terminal's: we keep the terminal then.
-    let terminal = if own_stop_signal(&plan) == Some(Signal::WINCH) { None } else { Terminal::of_stdin() };
+    let terminal = if stops_on_resize(&plan) { None } else { Terminal::of_stdin() };
     let how = How { inherited, terminal, own_group: true, quiet: false };
     let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
     fallback::note_child(child);
@@ -154,11 +154,14 @@ fn child_environment(mark: &str) -> Vec<(OsString, OsString)> {
     environment
 }
 
-/// The stop signal of the program that is about to be started, by its name.
-fn own_stop_signal(plan: &Plan) -> Option<Signal> {
+/// Whether the program that is about to be started stops on a terminal's resize: it was told to, or it is Apache, by its
+/// name or by that of a script which starts it.
+fn stops_on_resize(plan: &Plan) -> bool {
     let line = plan.command.iter().map(|word| word.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
-    match &plan.ladder {
+    let signal = match &plan.ladder {
         Some(ladder) => ladder.steps().first().map(|step| step.signal),
+        None if starts_apache(&line) => Some(Signal::WINCH),
         None => Program::of(&line, "", false, &[]).stop_signal,
-    }
+    };
+    signal == Some(Signal::WINCH)
 }

@@ -256,19 +256,17 @@ impl Lifecycle {
     }
 
     fn begin(&mut self, now: Moment, request: Request, worth: Worth, actions: &mut Actions) {
-        self.start_clock(now, request);
+        let used = self.start_clock(now, request);
         self.state.voice = match request {
             request if request.is_interrupt() => Voice::Interrupt,
             Request::Signal(Signal::INT, _) => Voice::OwnElseInterrupt,
             _ => Voice::Own,
         };
-        let hold = self.hold(request, worth);
+        let hold = self.hold(request, worth, used);
         actions.push(Action::Begin(request, hold));
-        match (hold, self.state.clock) {
-            (Hold::Drain(length), Some(clock)) => {
-                self.state.phase = Phase::Draining { until: (clock.start + length).max(now) };
-            }
-            _ => {
+        match hold {
+            Hold::Drain(left) => self.state.phase = Phase::Draining { until: now + left },
+            Hold::None(_) => {
                 if request == Request::PreStop {
                     actions.push(Action::Answer);
                 }
@@ -277,8 +275,9 @@ impl Lifecycle {
         }
     }
 
-    /// A signal may come after a foreign hook has used up some of the time; our own hook and command come first.
-    fn start_clock(&mut self, now: Moment, request: Request) {
+    /// A signal may come after a foreign hook has used up some of the time, which is given back; our own hook and command
+    /// come first.
+    fn start_clock(&mut self, now: Moment, request: Request) -> Duration {
         let used = match request {
             Request::Signal(..) => self.timing.prestop_elapsed,
             Request::PreStop | Request::Command | Request::CommandNow => Duration::ZERO,
@@ -287,9 +286,10 @@ impl Lifecycle {
         // Time before our own first moment cannot be written down; the deadline is what has to be right.
         let deadline = self.timing.deadline.map(|limit| (now + limit).saturating_sub(used));
         self.state.clock = Some(Clock { start, deadline });
+        used
     }
 
-    fn hold(&self, request: Request, worth: Worth) -> Hold {
+    fn hold(&self, request: Request, worth: Worth, used: Duration) -> Hold {
         let Drain { least, automatic } = self.timing.drain;
         if request.is_interrupt() || request == Request::CommandNow {
             return Hold::None(NoDrain::Hurry);
@@ -303,7 +303,7 @@ impl Lifecycle {
             _ if least.is_zero() => Hold::None(NoDrain::Zero),
             Worth::ListensOnNothing if automatic => Hold::None(NoDrain::ListensOnNothing),
             Worth::Database if automatic => Hold::None(NoDrain::Database),
-            _ => Hold::Drain(least),
+            _ => Hold::Drain(least.saturating_sub(used)),
         }
     }
 

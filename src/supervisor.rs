@@ -117,6 +117,8 @@ struct Supervisor {
     listening: bool,
     watch: Watch,
     told_at: Option<Moment>,
+    /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
+    left: Option<Moment>,
     voice: Voice,
     /// Signals that were held back once and need not be told again.
     told_held: crate::signals::SigSet,
@@ -184,6 +186,7 @@ impl Supervisor {
             listening: false,
             watch: Watch::default(),
             told_at: None,
+            left: None,
             voice: Voice::Own,
             told_held: crate::signals::SigSet::EMPTY,
             foreseen: false,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -161,4 +161,61 @@ fn ctrl_c_goes_to_the_child_alone() {
     session.master.write_all(b"\x03").expect("the terminal takes it");
     assert_eq!(session.expect("child:"), "int");
     assert_eq!(session.expect("code:"), "5");
+}
+
+/// Calls itself apache2, which stops on WINCH.
+const APACHE: &str = r#"#!/bin/bash
+exec -a apache2 bash -c 'trap "echo told:.; exit 3" WINCH; trap "echo alive:\$((++n))." USR1; echo up:.; while :; do sleep 0.02; done'
+"#;
+
+#[test]
+fn a_resize_does_not_stop_an_app_whose_stop_signal_is_winch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // As the official images start it: by its name, by a script, and by a script behind another.
+    for command in ["apache2", "apache2-foreground", "bash httpd-foreground"] {
+        let file = folder.path().join(command.trim_start_matches("bash "));
+        std::fs::write(&file, APACHE).expect("room for it");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+        let script = format!("cd {}; PATH=.:$PATH; \"$0\" -- {command}; echo over:$?", folder.path().display());
+        let mut session = Session::shell(&script);
+        session.expect("up:");
+        resize(&session);
+        let sundown = children(session.leader.id() as i32)[0];
+        // A shell takes its traps by number: the second round shows that no resize waits behind the first.
+        for round in ["1", "2"] {
+            send(sundown, libc::SIGUSR1);
+            session.expect(&format!("alive:{round}"));
+        }
+        send(sundown, libc::SIGTERM);
+        session.expect("told:");
+        assert_eq!(session.expect("over:"), "3", "{command}");
+    }
+}
+
+fn resize(session: &Session) {
+    let size = libc::winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the descriptor is open, and the pointer is to a size of ours.
+    let done = unsafe { libc::ioctl(session.master.as_raw_fd(), libc::TIOCSWINSZ, &size) };
+    Errno::result(done).expect("the size is set");
+}
+
+fn send(pid: i32, number: i32) {
+    // SAFETY: kill takes two numbers; the process is of our session.
+    assert_eq!(unsafe { libc::kill(pid, number) }, 0, "kill -{number} {pid}");
+}
+
+#[test]
+fn a_resize_reaches_an_app_that_wants_it() {
+    let mut session = Session::shell(
+        "\"$0\" -- bash -c 'trap \"echo resized:.; exit 3\" WINCH; echo up:.; while :; do sleep 0.02; done'; echo over:$?",
+    );
+    session.expect("up:");
+    resize(&session);
+    session.expect("resized:");
+    assert_eq!(session.expect("over:"), "3");
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }

@@ -108,7 +108,7 @@ pub enum Action {
     SayAgain(Request),
     /// The next interrupt kills: say so.
     WarnOfKill,
-    /// The child ended by itself and left something behind: say so.
+    /// The child ended by itself and left something behind: say so, and let it be still before it is told.
     SayLeft(Duration),
     /// KILL everything of the tree, again until nothing is left.
     Kill(KillReason),
@@ -119,7 +119,7 @@ pub enum Action {
 /// How the stop starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Hold {
-    /// A drain of this length.
+    /// A drain, of which this much is left: a foreign hook may have waited already.
     Drain(Duration),
     /// None, for this reason.
     None(NoDrain),

@@ -34,18 +34,14 @@ impl Supervisor {
                 self.report(spoken, "those who were told are gone, and it is left");
             }
             Action::TellPatient => {
+                self.tell_left();
                 let spoken = self.teller.tell_patient();
                 self.report(spoken, "half of the time is over");
             }
             Action::PassOn(signal) => self.pass_on(signal),
             Action::SayAgain(request) => self.say_again(request),
             Action::WarnOfKill => tracing::warn!("interrupted while stopping: once more kills what is left"),
-            Action::SayLeft(time) => {
-                tracing::info!(
-                    "the child has ended and left processes behind: they are told, and killed in {}",
-                    human(time)
-                );
-            }
+            Action::SayLeft(time) => self.left = Some(self.now() + time),
             Action::Kill(why) => self.kill(why),
             Action::Exit(outcome) => self.outcome = Some(outcome),
         }
@@ -67,6 +63,7 @@ impl Supervisor {
             tracing::warn!("the termination message cannot be written: {error}");
         }
         self.foresee();
+        self.tell_left();
     }
 
     async fn release(&mut self, why: DrainEnd) {
@@ -94,6 +91,20 @@ impl Supervisor {
         self.told_at = Some(self.now());
         self.voice = voice;
         self.watch.moved = self.now();
+        match self.left {
+            Some(_) => self.watch.due = Some(self.now() + YOUNG_LOOK),
+            None => self.tell_on(),
+        }
+    }
+
+    /// Tells those whom the child has left behind, if that has not been done yet. Whoever reads what the child wrote ends by
+    /// itself at the end of it: told at once, it would lose the child's last words.
+    fn tell_left(&mut self) {
+        let Some(until) = self.left.take() else { return };
+        tracing::info!(
+            "the child has ended and left processes behind: they are told, and killed in {}",
+            human(until.saturating_sub(self.now()))
+        );
         self.tell_on();
     }
 
@@ -155,6 +166,7 @@ impl Supervisor {
     /// A look at the tree while it stops: are all gone, is it still, is it over.
     pub(super) async fn look(&mut self) {
         match self.lifecycle.phase() {
+            Phase::Stopping(_) if self.left.is_some() => self.watch.due = Some(self.now() + STOPPING_LOOK),
             Phase::Stopping(_) if !self.teller.ledger.early().is_empty() || self.teller.ledger.told().is_empty() => {
                 self.tell_on()
             }
@@ -177,6 +189,9 @@ impl Supervisor {
             self.handle(Event::TreeEmpty).await;
         } else if seen.all_gone && now - self.watch.moved >= STILL {
             self.watch.moved = now;
+            if self.left.is_some() {
+                return self.tell_left();
+            }
             self.handle(Event::ToldGone).await;
         }
     }

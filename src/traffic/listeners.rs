@@ -1,6 +1,7 @@
 //! Whether the tree listens: its socket descriptors (/proc/PID/fd) against the kernel's lists (/proc/net, proc_pid_net(5)).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 
 /// Inodes of sockets that wait for somebody: TCP and Unix listeners, and UDP sockets that are bound and not connected.
@@ -34,18 +35,29 @@ impl Listening {
     fn read() -> Self {
         let mut all = Self::default();
         for (file, state) in [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")] {
-            let text = fs::read_to_string(format!("/proc/self/net/{file}")).unwrap_or_default();
-            for (port, inode) in text.lines().skip(1).filter_map(|line| inet_row(line, state)) {
+            each_row(file, |row| {
+                let Some((port, inode)) = inet_row(str::from_utf8(row).unwrap_or_default(), state) else { return };
                 all.inodes.push(inode);
                 if state == "0A" {
                     all.tcp_ports.push((port, inode));
                 }
-            }
+            });
         }
-        // The paths in there need not be UTF-8.
-        let text = fs::read("/proc/self/net/unix").unwrap_or_default();
-        all.inodes.extend(text.split(|byte| *byte == b'\n').skip(1).filter_map(unix_row));
+        each_row("unix", |row| all.inodes.extend(unix_row(row)));
         all
+    }
+}
+
+/// Gives the rows one by one: behind a balancer the kernel's list has megabytes of connections, which are not for us to
+/// hold. The heading reads as no socket's row.
+fn each_row(list: &str, mut take: impl FnMut(&[u8])) {
+    let Ok(file) = File::open(format!("/proc/self/net/{list}")) else { return };
+    let mut file = BufReader::new(file);
+    let mut row = Vec::new();
+    while file.read_until(b'\n', &mut row).is_ok_and(|length| length > 0) {
+        // The paths of Unix sockets need not be UTF-8.
+        take(row.trim_ascii_end());
+        row.clear();
     }
 }
 
@@ -107,10 +119,12 @@ mod tests {
         assert_eq!(inet_row(row, "0A"), Some((8080, 12345)));
         assert_eq!(inet_row(row, "07"), None);
         assert_eq!(inet_row("", "0A"), None);
+        assert_eq!(inet_row("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when", "0A"), None);
         let row = b"0000000000000000: 00000002 00000000 00010000 0001 01 4242 /run/x.sock";
         assert_eq!(unix_row(row), Some(4242));
         assert_eq!(unix_row(b"0: 2 0 0 1 3 4243"), None);
         assert_eq!(unix_row(b"x"), None);
+        assert_eq!(unix_row(b"Num       RefCount Protocol Flags    Type St Inode Path"), None);
     }
 
     #[test]

@@ -17,13 +17,16 @@ pub mod walk;
 
 use helpers::Helpers;
 use process::{Key, Mask, Node, Reader, Stat};
-use program::Program;
+use program::{Kind, Program};
 
 /// The variable that marks the child's tree, without `SUNDOWN_`.
 pub const MARK_SUFFIX: &str = "TREE";
 /// The variable that marks the child's tree: only what descends from the child inherits it, so that what comes to us by
 /// adoption can be told from the strays of `docker exec` and of probes.
 pub const MARK: &str = "SUNDOWN_TREE";
+
+/// Variables that a reloader gives to the process that runs the app: werkzeug's and django's.
+const RELOADED: &[&str] = &["WERKZEUG_RUN_MAIN=", "RUN_MAIN="];
 
 /// Variables that a login or an init script sets anew: they say nothing of where an environment came from.
 const COMMON_VARIABLES: &[&str] =
@@ -114,7 +117,27 @@ impl Tree {
             let line = self.reader.read(stat.key.pid, "cmdline").unwrap_or_default();
             self.nodes[at].program = Program::of(line, stat.comm.as_str(), stat.has_terminal, &self.wrappers);
         }
+        self.find_reloaders();
         &self.nodes
+    }
+
+    /// A development server that reloads (flask, django) is two processes with one command line, and the upper one kills the
+    /// lower at once when told. Only the lower one's environment tells them apart; what that starts inherits it.
+    fn find_reloaders(&mut self) {
+        for at in 0..self.nodes.len() {
+            let Some(parent) = self.nodes[at].parent else { continue };
+            let is_script = |at: usize| self.nodes[at].program.kind == Kind::Interpreter;
+            if is_script(at) && is_script(parent) && self.is_reloaded(at) && !self.is_reloaded(parent) {
+                self.nodes[parent].program.wrapper = true;
+            }
+        }
+    }
+
+    fn is_reloaded(&mut self, at: usize) -> bool {
+        let environment = self.reader.read(self.nodes[at].stat.key.pid, "environ").unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| RELOADED.iter().any(|variable| entry.starts_with(variable.as_bytes())))
     }
 
     /// The members at the last look.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::signals::{SigSet, Signal};
@@ -101,10 +102,10 @@ impl Stat {
 pub enum Mask {
     /// As its status says.
     Known {
-        /// Caught, or blocked by every thread: nobody blocks a signal for ever but to fetch it (signalfd(2)). One thread is
-        /// not enough, since every node has one that blocks nearly all.
+        /// Caught, or waited for by a thread (sigwait(3)), or blocked by every thread: nobody blocks a signal for ever but
+        /// to fetch it (signalfd(2)). One thread is not enough, since every node has one that blocks nearly all.
         caught: SigSet,
-        /// Perhaps fetched: a thread waits for some signals, and the kernel does not say for which (sigwait(3)).
+        /// Perhaps fetched: a thread waits for some signals, and it cannot be seen for which.
         awaited: SigSet,
         /// Ignored.
         ignored: SigSet,
@@ -179,7 +180,13 @@ pub struct Node {
 #[derive(Default)]
 pub struct Reader {
     buffer: Vec<u8>,
+    /// Which program was seen to wait for which signals, the latest last. Between two waits it shows only what it blocks,
+    /// and what is read while it goes from one to the other shows neither.
+    fetchers: Vec<(Key, Comm, SigSet)>,
 }
+
+/// No more are remembered.
+const MOST_FETCHERS: usize = 64;
 
 /// No status, stat or command line that matters is longer; environments are read up to this.
 const LONGEST: usize = 256 * 1024;
@@ -215,44 +222,106 @@ impl Reader {
         match Mask::parse(status) {
             // The threads are asked only where no handler has answered: a JVM has hundreds.
             Mask::Known { caught, ignored, uid, .. } if !caught.contains(Signal::TERM) => {
-                let (blocked, awaited) = self.blocked_by_threads(pid);
-                Mask::Known { caught: caught.union(blocked), awaited, ignored, uid }
+                let fetched = self.fetched_by_threads(pid);
+                let waited = self.remember(stat, fetched.waited);
+                Mask::Known {
+                    caught: caught.union(fetched.blocked).union(waited),
+                    awaited: fetched.perhaps,
+                    ignored,
+                    uid,
+                }
             }
             mask => mask,
         }
     }
 
-    /// What every thread blocks; and what every thread blocks but for those that wait for signals just now, whose masks do
-    /// not show what they wait for.
-    fn blocked_by_threads(&mut self, pid: i32) -> (SigSet, SigSet) {
+    /// What the program waits for now or was seen to wait for before. What is only blocked is not remembered: a shell
+    /// blocks everything while it forks.
+    fn remember(&mut self, stat: &Stat, waited: SigSet) -> SigSet {
+        let is_it = |(key, comm, _): &&mut (Key, Comm, SigSet)| (*key, *comm) == (stat.key, stat.comm);
+        match self.fetchers.iter_mut().find(is_it) {
+            Some((.., before)) => {
+                *before = before.union(waited);
+                *before
+            }
+            None if waited == SigSet::EMPTY => waited,
+            None => {
+                if self.fetchers.len() == MOST_FETCHERS {
+                    self.fetchers.remove(0);
+                }
+                self.fetchers.push((stat.key, stat.comm, waited));
+                waited
+            }
+        }
+    }
+
+    /// What every thread blocks, and what one of them waits for. While a thread waits, its mask does not show what it waits
+    /// for; where that cannot be read either, it may be all that the other threads block.
+    fn fetched_by_threads(&mut self, pid: i32) -> Fetched {
         let mut name = [0u8; 32];
         let mut rest = &mut name[..];
         if write!(rest, "/proc/{pid}/task").is_err() {
-            return Default::default();
+            return Fetched::default();
         }
         let length = 32 - rest.len();
         let Ok(threads) = std::fs::read_dir(Path::new(OsStr::from_bytes(&name[..length]))) else {
-            return Default::default();
+            return Fetched::default();
         };
-        let (mut blocked, mut by_others, mut waits) = (SigSet::ALL, SigSet::ALL, false);
+        let mut by_others = SigSet::ALL;
+        let mut fetched = Fetched { blocked: SigSet::ALL, ..Fetched::default() };
         for thread in threads.flatten() {
             let Some(thread) = number(thread.file_name().as_bytes()) else { continue };
             let Ok(status) = self.read_path(format_args!("/proc/{pid}/task/{thread}/status")) else { continue };
             let own = line(status, b"SigBlk:").and_then(hexadecimal).map_or(SigSet::EMPTY, SigSet::from_bits);
-            blocked = blocked.intersection(own);
-            match self.waits_for_signals(pid, thread) {
-                true => waits = true,
-                false => by_others = by_others.intersection(own),
+            fetched.blocked = fetched.blocked.intersection(own);
+            match self.wait_of(pid, thread) {
+                Wait::For(set) => fetched.waited = fetched.waited.union(set),
+                Wait::ForSomething => fetched.perhaps = SigSet::ALL,
+                Wait::No => by_others = by_others.intersection(own),
             }
         }
-        (blocked, if waits { by_others } else { SigSet::EMPTY })
+        fetched.perhaps = fetched.perhaps.intersection(by_others);
+        fetched
     }
 
-    /// Whether the thread sits in rt_sigtimedwait(2) (proc_pid_syscall(5)).
-    fn waits_for_signals(&mut self, pid: i32, thread: u64) -> bool {
-        let Ok(call) = self.read_path(format_args!("/proc/{pid}/task/{thread}/syscall")) else { return false };
-        call.split(|byte| *byte == b' ').next().and_then(number) == Some(libc::SYS_rt_sigtimedwait as u64)
+    /// Whether the thread sits in rt_sigtimedwait(2) (proc_pid_syscall(5)), and the set that its first argument points to.
+    fn wait_of(&mut self, pid: i32, thread: u64) -> Wait {
+        let Ok(call) = self.read_path(format_args!("/proc/{pid}/task/{thread}/syscall")) else { return Wait::No };
+        let mut words = call.split(|byte| *byte == b' ');
+        if words.next().and_then(number) != Some(libc::SYS_rt_sigtimedwait as u64) {
+            return Wait::No;
+        }
+        let pointer = words.next().and_then(|word| hexadecimal(word.strip_prefix(b"0x")?));
+        pointer.and_then(|at| read_set(pid, at)).map_or(Wait::ForSomething, Wait::For)
     }
+}
+
+/// What the threads of a process fetch by themselves.
+#[derive(Default)]
+struct Fetched {
+    /// All block it.
+    blocked: SigSet,
+    /// One waits for it.
+    waited: SigSet,
+    /// One waits for something, and all others block it.
+    perhaps: SigSet,
+}
+
+enum Wait {
+    No,
+    For(SigSet),
+    ForSomething,
+}
+
+/// Eight bytes of another process's memory (proc_pid_mem(5)). Who may read `syscall` may read this too.
+fn read_set(pid: i32, at: u64) -> Option<SigSet> {
+    let mut name = [0u8; 32];
+    let mut rest = &mut name[..];
+    write!(rest, "/proc/{pid}/mem").ok()?;
+    let length = 32 - rest.len();
+    let mut bits = [0; 8];
+    File::open(Path::new(OsStr::from_bytes(&name[..length]))).ok()?.read_exact_at(&mut bits, at).ok()?;
+    Some(SigSet::from_bits(u64::from_ne_bytes(bits)))
 }
 
 /// The rest of the line that starts with this name, without the white space around it.

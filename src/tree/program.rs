@@ -25,7 +25,7 @@ pub enum Kind {
     Plain,
     /// A shell: when its script has set the trap.
     Shell,
-    /// An interpreter: when the script has got there.
+    /// An interpreter: when the script has got there. Also what replaces itself by another program.
     Interpreter,
     /// It catches every signal by itself long before the application is there; node, Java, Go.
     Runtime,
@@ -57,6 +57,9 @@ impl<'a> Iterator for Words<'a> {
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"];
 const INTERPRETERS: &[&str] = &["python", "ruby", "perl", "php", "lua", "luajit", "Rscript", "R", "tclsh", "pypy"];
+/// They replace themselves by what they were given, within moments: `#!/usr/bin/env python3` is this first.
+const REPLACED: &[&str] =
+    &["env", "gosu", "su-exec", "setpriv", "chpst", "chroot", "nice", "ionice", "nohup", "setsid", "stdbuf", "taskset"];
 const RUNTIMES: &[&str] = &["node", "nodejs", "java", "bun", "deno", "dotnet", "iojs", "electron"];
 
 // The wrappers. Each was tried: it stays in front of what it starts and catches or blocks TERM, and told, it exits first,
@@ -109,7 +112,7 @@ const WRAPPING_SUBCOMMANDS: &[(&str, &[&str])] = &[
 /// As a script under node, wherever it lies.
 const NODE_WRAPPERS: &[&str] = &["npm-cli", "npx-cli", "npm", "npx", "pnpm", "pnpx", "yarn", "yarnpkg", "corepack"];
 
-/// As a script of a package under `node_modules`: an app's own `tsx.js` is no wrapper.
+/// As a script of a package under `node_modules`, or as a link to one: an app's own `tsx.js` is no wrapper.
 const PACKAGE_WRAPPERS: &[&str] = &[
     "cross-env",
     "cross-env-shell",
@@ -153,6 +156,9 @@ const STOP_SIGNALS: &[(&str, Signal)] = &[
     ("runsvdir", Signal::HUP),
 ];
 
+/// Scripts that start Apache, as the official images and Debian have them: until then the process is a shell.
+const APACHE_STARTERS: &[&str] = &["httpd-foreground", "apache2-foreground", "apachectl", "apache2ctl"];
+
 const DATABASES: &[&str] =
     &["postgres", "postmaster", "mysqld", "mariadbd", "mongod", "redis-server", "valkey-server", "etcd"];
 
@@ -165,7 +171,8 @@ impl Program {
     pub fn of(line: &[u8], comm: &str, has_terminal: bool, extra: &[String]) -> Self {
         let mut words = Words::of(line);
         let first = words.next().map_or("", |word| base_name(text(word)));
-        let first = if first.is_empty() { comm } else { first };
+        // In the middle of an exec there is only the name, which may be a title: `npm start`.
+        let first = if first.is_empty() { base_name(comm) } else { first };
         let kind = kind(first);
         let script = if kind == Kind::Plain { None } else { script(words) };
         let name = script.map_or(first, base_name);
@@ -184,6 +191,11 @@ impl Program {
     }
 }
 
+/// Whether a command line starts Apache by a script, perhaps behind an entrypoint's.
+pub fn starts_apache(line: &[u8]) -> bool {
+    Words::of(line).any(|word| APACHE_STARTERS.contains(&base_name(text(word))))
+}
+
 fn is_wrapper(line: &[u8], first: &str, kind: Kind, script: Option<&str>) -> bool {
     let wraps = |name| lookup(WRAPPING_SUBCOMMANDS, name).is_some_and(|subcommands| has_word(line, subcommands));
     if WRAPPERS.contains(&first) || wraps(first) {
@@ -195,8 +207,11 @@ fn is_wrapper(line: &[u8], first: &str, kind: Kind, script: Option<&str>) -> boo
         Kind::Runtime => {
             let package =
                 script.rsplit_once("/node_modules/").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
-            let packaged = |package| PACKAGE_WRAPPERS.contains(&package) || PACKAGE_WRAPPERS.contains(&name);
-            NODE_WRAPPERS.contains(&name) || package.is_some_and(packaged) || has_word(line, &["--watch"])
+            let is_known = |name| PACKAGE_WRAPPERS.contains(&name);
+            // `npm install --global` leaves a link without an ending in a folder of PATH.
+            let is_link = is_known(name) && script.strip_suffix(name).is_some_and(|folder| folder.ends_with('/'));
+            let is_packaged = package.is_some_and(|package| is_known(package) || is_known(name));
+            NODE_WRAPPERS.contains(&name) || is_link || is_packaged || has_word(line, &["--watch"])
         }
         Kind::Interpreter => SCRIPT_WRAPPERS.contains(&name) || wraps(name),
         Kind::Shell | Kind::Plain => false,
@@ -246,7 +261,7 @@ fn without_version(name: &str) -> &str {
 fn kind(name: &str) -> Kind {
     if SHELLS.contains(&name) {
         Kind::Shell
-    } else if INTERPRETERS.contains(&name) {
+    } else if INTERPRETERS.contains(&name) || REPLACED.contains(&name) {
         Kind::Interpreter
     } else if RUNTIMES.contains(&name) {
         Kind::Runtime
@@ -296,6 +311,7 @@ mod tests {
             "/usr/bin/python3.11 /usr/bin/pdm run app",
             "node /app/node_modules/.bin/cross-env A=1 node app.js",
             "node /app/node_modules/tsx/dist/cli.mjs app.ts",
+            "node /usr/local/bin/nodemon app.js",
             "node --watch app.js",
             "timeout 60 app",
             "/usr/bin/perl /usr/bin/parallel x",
@@ -308,6 +324,7 @@ mod tests {
         for line in ["npm start", "npm run start", "npm exec tsx /x/app.ts"] {
             assert!(title(line).wrapper, "{line}");
         }
+        assert!(Program::of(b"", "npm run start", false, &[]).wrapper);
     }
 
     #[test]
@@ -324,6 +341,7 @@ mod tests {
             "node timeout.js",
             "python3 script.py",
             "node tsx.js",
+            "node /app/bin/tsx.js",
             "bun app.ts",
             "deno run app.ts",
             "node --require /app/node_modules/tsx/dist/preflight.cjs app.ts",
@@ -342,11 +360,20 @@ mod tests {
             ("/usr/sbin/apache2 -DFOREGROUND", Some(Signal::WINCH)),
             ("runsvdir /etc/service", Some(Signal::HUP)),
             ("haproxy -f x", Some(Signal::USR1)),
+            ("gosu postgres postgres", Some(Signal::INT)),
             ("postgres", Some(Signal::INT)),
             ("node nginx.conf.js", None),
         ] {
             assert_eq!(program(line).stop_signal, signal, "{line}");
         }
+    }
+
+    #[test]
+    fn apache_is_known_by_the_scripts_that_start_it() {
+        let starts = |line: &str| starts_apache(line.replace(' ', "\0").as_bytes());
+        assert!(starts("docker-php-entrypoint apache2-foreground"));
+        assert!(starts("/usr/sbin/apache2ctl -D FOREGROUND"));
+        assert!(!starts("vim /etc/apache2"));
     }
 
     #[test]

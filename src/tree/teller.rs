@@ -10,7 +10,7 @@ use crate::signals::{self, DefaultAction, Signal};
 use crate::tree::Tree;
 use crate::tree::ledger::Ledger;
 use crate::tree::process::{Comm, Key, Node};
-use crate::tree::walk::{self, Found, GROWN_UP, Scene, Target, Wanted};
+use crate::tree::walk::{self, Found, Scene, Target, Wanted};
 
 /// One signal that was sent, or not.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub struct Teller {
     /// Who was told.
     pub ledger: Ledger,
     ladder: Option<Ladder>,
+    /// Where the ladder stands: who hears late hears what the others hear by now, and would hear nothing after it.
+    rung: usize,
     to: SignalTo,
     voice: Voice,
     last: Vec<(Key, u64)>,
@@ -78,6 +80,7 @@ impl Teller {
             tree,
             ledger: Ledger::default(),
             ladder,
+            rung: 0,
             to,
             voice: Voice::Own,
             last: Vec::new(),
@@ -106,6 +109,7 @@ impl Teller {
         let Some(step) = self.ladder.as_ref().and_then(|ladder| ladder.steps().get(rung)).copied() else {
             return Vec::new();
         };
+        self.rung = rung;
         self.tree.look();
         self.ledger.climb(step.signal);
         let nodes = self.tree.nodes();
@@ -211,12 +215,12 @@ impl Teller {
 
     fn find(&mut self, serves: &dyn Fn(&[Node]) -> bool, again: bool) -> Found {
         self.tree.look_closely();
-        let said = self.first_said();
+        let said = self.said();
         let (voice, uptime) = (self.voice, uptime());
         let scene = Scene {
             nodes: self.tree.nodes(),
             wanted: |node: &Node| walk::stop_signals(node, voice, said),
-            is_young: &|node| age(node, uptime) < GROWN_UP,
+            age: &|node| age(node, uptime),
             serves,
         };
         let mut found = walk::apps(&scene, again.then_some(self.ledger.early()));
@@ -245,11 +249,11 @@ impl Teller {
     }
 
     fn wanted(&self, node: &Node) -> Wanted {
-        walk::stop_signals(node, self.voice, self.first_said())
+        walk::stop_signals(node, self.voice, self.said())
     }
 
-    fn first_said(&self) -> Option<Signal> {
-        self.ladder.as_ref().and_then(|ladder| ladder.steps().first()).map(|step| step.signal)
+    fn said(&self) -> Option<Signal> {
+        self.ladder.as_ref().and_then(|ladder| ladder.steps().get(self.rung)).map(|step| step.signal)
     }
 
     fn speak(&mut self, targets: &[Target]) -> Vec<Spoken> {

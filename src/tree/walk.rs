@@ -4,6 +4,8 @@
 //! there, so a master hears and its workers do not. A wrapper, or a process that does not catch the signal, is passed by.
 //! If nothing catches it, the leaves hear.
 
+use std::time::Duration;
+
 use crate::lifecycle::Voice;
 use crate::signals::Signal;
 use crate::tree::process::{Key, Node};
@@ -49,7 +51,10 @@ fn catches(node: &Node, wanted: Wanted) -> Option<Signal> {
 }
 
 /// The time after which a program has set up what it will ever set up.
-pub const GROWN_UP: std::time::Duration = std::time::Duration::from_secs(3);
+pub const GROWN_UP: Duration = Duration::from_secs(3);
+/// The time after which a shell catches what its script has trapped, and nothing else; and after which a program that a
+/// start script has run is more than a step of it.
+const JUST_FORKED: Duration = Duration::from_millis(100);
 
 /// What the walk needs to know beside the nodes.
 pub struct Scene<'a, W: Fn(&Node) -> Wanted> {
@@ -57,8 +62,8 @@ pub struct Scene<'a, W: Fn(&Node) -> Wanted> {
     pub nodes: &'a [Node],
     /// The signals for each.
     pub wanted: W,
-    /// Whether a node is younger than [`GROWN_UP`].
-    pub is_young: &'a dyn Fn(&Node) -> bool,
+    /// How long ago a node was forked.
+    pub age: &'a dyn Fn(&Node) -> Duration,
     /// Whether the app serves already: it listens, or its ready check passes. Asked only where it matters.
     pub serves: &'a dyn Fn(&[Node]) -> bool,
 }
@@ -89,8 +94,7 @@ pub fn apps<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, below: Option<&[Key]>)
         inside[at] |=
             node.parent.is_some_and(|parent| inside[parent]) || below.is_some_and(|keys| keys.contains(&node.stat.key));
         covered[at] = node.parent.is_some_and(|parent| covered[parent]);
-        let young = (scene.is_young)(node);
-        let is_wrapper = node.program.wrapper && (node.has_children || young);
+        let is_wrapper = node.program.wrapper && (node.has_children || is_young(scene, node));
         if covered[at] || !inside[at] || is_wrapper {
             continue;
         }
@@ -100,16 +104,14 @@ pub fn apps<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, below: Option<&[Key]>)
         }
         let Some(signal) = catches(node, (scene.wanted)(node)) else { continue };
         covered[at] = true;
-        if young && proves_nothing(node) && !(scene.serves)(nodes) {
+        if is_too_early(scene, node) {
             found.early.push(node.stat.key);
         } else {
             found.now.push(Target { at, key: node.stat.key, signal });
         }
     }
     let leaves = || (0..nodes.len()).filter(|at| inside[*at] && !covered[*at] && !nodes[*at].has_children);
-    found.early.extend(
-        leaves().filter(|at| may_yet_catch(&nodes[*at]) && (scene.is_young)(&nodes[*at])).map(|at| nodes[at].stat.key),
-    );
+    found.early.extend(leaves().filter(|at| may_yet_be_one(scene, *at)).map(|at| nodes[at].stat.key));
     if found.is_empty() {
         found.now.extend(leaves().map(|at| target(scene, at)));
     }
@@ -121,6 +123,17 @@ fn target<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, at: usize) -> Target {
     Target { at, key: node.stat.key, signal: choose(node, (scene.wanted)(node)) }
 }
 
+fn is_young<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, node: &Node) -> bool {
+    (scene.age)(node) < GROWN_UP
+}
+
+/// Whether that it catches the signal does not say yet that it will act on it.
+fn is_too_early<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, node: &Node) -> bool {
+    // bash catches TERM for moments in what it has just forked, whatever its script traps.
+    let forked = node.program.kind == Kind::Shell && (scene.age)(node) < JUST_FORKED;
+    forked || is_young(scene, node) && proves_nothing(node) && !(scene.serves)(scene.nodes)
+}
+
 /// Runtimes catch nearly everything from their first moment on, whether the application has a handler or not.
 fn proves_nothing(node: &Node) -> bool {
     const GO_CATCHES_AT_LEAST: u32 = 40;
@@ -129,20 +142,25 @@ fn proves_nothing(node: &Node) -> bool {
     node.program.kind == Kind::Runtime || everything
 }
 
-/// A process without children that may still become an app, or start one.
-fn may_yet_catch(node: &Node) -> bool {
-    node.program.wrapper || node.program.kind != Kind::Plain
+/// A process without children that may still become an app, start one, or make way for one.
+fn may_yet_be_one<W: Fn(&Node) -> Wanted>(scene: &Scene<'_, W>, at: usize) -> bool {
+    let node = &scene.nodes[at];
+    let may_catch = node.program.wrapper || node.program.kind != Kind::Plain;
+    // A step of a start script, such as `basename`: ended half-way, it would take the script with it.
+    let is_in_start = |parent: &Node| parent.program.kind == Kind::Shell && is_young(scene, parent);
+    let is_step = node.parent.is_some_and(|parent| is_in_start(&scene.nodes[parent]));
+    may_catch && is_young(scene, node) || is_step && (scene.age)(node) < JUST_FORKED
 }
 
 /// The apps by their own stop signals, as if all were grown up.
 pub fn own_apps(nodes: &[Node]) -> Vec<Target> {
     let wanted = |node: &Node| stop_signals(node, Voice::Own, None);
-    apps(&Scene { nodes, wanted, is_young: &|_| false, serves: &|_| true }, None).now
+    apps(&Scene { nodes, wanted, age: &|_| Duration::MAX, serves: &|_| true }, None).now
 }
 
 /// Who catches a signal that is to be passed on; nobody if it would hit a process that does not.
 pub fn catchers(nodes: &[Node], signal: Signal) -> Vec<Target> {
-    let scene = Scene { nodes, wanted: |_: &Node| [Some(signal), None], is_young: &|_| false, serves: &|_| true };
+    let scene = Scene { nodes, wanted: |_: &Node| [Some(signal), None], age: &|_| Duration::MAX, serves: &|_| true };
     let mut found = apps(&scene, None).now;
     found.retain(|target| nodes[target.at].mask.surely_catches(signal));
     found
@@ -155,7 +173,8 @@ mod tests {
     use crate::tree::process::{Comm, Mask, Stat};
     use crate::tree::program::Program;
 
-    /// A tree in words: `depth name flags`, a line each; `c` catches TERM, `w` is a wrapper, `y` is young, `b` unreadable.
+    /// A tree in words: `depth name flags`, a line each; `c` catches TERM, `w` is a wrapper, `y` is young, `f` just
+    /// forked, `b` unreadable.
     fn tree(lines: &[(usize, &str, &str)]) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
         let mut path: Vec<usize> = Vec::new();
@@ -179,7 +198,14 @@ mod tests {
             true => Mask::Unreadable,
             false => Mask::Known { caught, awaited: SigSet::EMPTY, ignored: SigSet::EMPTY, uid: 0 },
         };
-        let cpu = if flags.contains('y') { 1 } else { 0 };
+        // The age in milliseconds.
+        let cpu = if flags.contains('f') {
+            50
+        } else if flags.contains('y') {
+            1000
+        } else {
+            10_000
+        };
         let stat = Stat {
             key: Key { pid, start: 0 },
             parent: 0,
@@ -195,9 +221,9 @@ mod tests {
 
     fn find(lines: &[(usize, &str, &str)], serves: bool) -> (Vec<String>, Vec<String>) {
         let nodes = tree(lines);
-        let is_young = |node: &Node| node.stat.cpu == 1;
+        let age = |node: &Node| Duration::from_millis(node.stat.cpu);
         let wanted = |node: &Node| stop_signals(node, Voice::Own, None);
-        let found = apps(&Scene { nodes: &nodes, wanted, is_young: &is_young, serves: &|_| serves }, None);
+        let found = apps(&Scene { nodes: &nodes, wanted, age: &age, serves: &|_| serves }, None);
         let name = |pid: i32| nodes[pid as usize].stat.comm.as_str().to_owned();
         (
             found.now.iter().map(|target| name(target.key.pid)).collect(),
@@ -245,8 +271,13 @@ mod tests {
         assert_eq!(early(&[(0, "yarn", "wcy")], true), ["yarn"]);
         assert_eq!(early(&[(0, "sh", "y")], true), ["sh"]);
         assert_eq!(early(&[(0, "python3", "y")], true), ["python3"]);
+        assert_eq!(early(&[(0, "env", "y")], true), ["env"]);
         assert_eq!(early(&[(0, "node", "cy")], false), ["node"]);
         assert!(early(&[(0, "node", "cy")], true).is_empty());
+        assert_eq!(early(&[(0, "bash", "y"), (1, "bash", "cf")], true), ["bash"]);
+        assert_eq!(early(&[(0, "bash", "y"), (1, "basename", "f")], true), ["basename"]);
+        assert!(early(&[(0, "bash", ""), (1, "basename", "f")], true).is_empty(), "no start script runs for ever");
+        assert!(early(&[(0, "bash", "cy"), (1, "node", "c")], true).is_empty());
         assert!(early(&[(0, "python3", "cy")], false).is_empty());
         assert!(early(&[(0, "sleep", "y")], false).is_empty());
         assert_eq!(find(&[(0, "sh", "y"), (1, "sleep", "y")], false).0, ["sleep"]);

@@ -20,6 +20,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
+    files: Vec<(String, String)>,
 }
 
 impl Default for Launch {
@@ -31,6 +32,7 @@ impl Default for Launch {
             pid1: false,
             prefix: vec![],
             namespaces: vec![],
+            files: vec![],
         }
     }
 }
@@ -70,17 +72,34 @@ impl Launch {
         self
     }
 
-    /// Starts it with this program; `{dir}` in a word is the instance's folder, `{app}` is the fixture with its record.
+    /// With a file in the instance's folder, which is then where the program starts. It may be executed.
+    pub fn file(mut self, name: &str, content: &str) -> Self {
+        self.files.push((name.into(), content.into()));
+        self
+    }
+
+    /// Starts it with this program. In words, options, files and variables, `{dir}` is the instance's folder, and `{app}` and `{node}`
+    /// are the fixtures with their record; a word that is nothing else becomes the words of it.
     pub fn start(self, program: &[&str]) -> Instance {
         let folder = super::directory();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py");
-        let record = folder.path().join("record");
-        let app = ["python3".to_owned(), fixture.to_owned(), record.display().to_string()];
-        let expand = |word: &&str| match *word {
-            "{app}" => app.to_vec(),
-            word => vec![word.replace("{app}", &app.join(" ")).replace("{dir}", &folder.path().display().to_string())],
+        let dir = folder.path().display().to_string();
+        let record = format!("{dir}/record");
+        fs::write(&record, "").expect("room for it");
+        fs::set_permissions(&record, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        let app = [python(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py"), &record];
+        let node = ["node", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.js"), &record];
+        let fill = |text: &str| {
+            text.replace("{app}", &app.join(" ")).replace("{node}", &node.join(" ")).replace("{dir}", &dir)
         };
+        let expand = |word: &&str| match *word {
+            "{app}" => app.map(String::from).to_vec(),
+            "{node}" => node.map(String::from).to_vec(),
+            word => vec![fill(word)],
+        };
+        for (name, content) in &self.files {
+            super::write(&folder, name, fill(content), 0o755);
+        }
         let (log, out) = (folder.path().join("stderr"), folder.path().join("stdout"));
         let mut words: Vec<String> = Vec::new();
         if self.pid1 || !self.namespaces.is_empty() {
@@ -93,11 +112,23 @@ impl Launch {
         }
         words.extend(self.prefix);
         words.extend(self.init);
-        words.extend(self.options);
+        words.extend(self.options.iter().map(|option| fill(option)));
         words.push("--".into());
         words.extend(program.iter().flat_map(expand));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(self.env).env_remove("RUST_BACKTRACE");
+        command
+            .args(&words[1..])
+            .envs(self.env.iter().map(|(name, value)| (name, fill(value))))
+            .env_remove("RUST_BACKTRACE");
+        // Where the tests run must not be taken for a platform with limits of its own.
+        for platform in ["KUBERNETES_SERVICE_HOST", "ECS_CONTAINER_METADATA_URI_V4", "K_SERVICE", "NOMAD_ALLOC_ID"] {
+            if !self.env.iter().any(|(name, _)| name == platform) {
+                command.env_remove(platform);
+            }
+        }
+        if !self.files.is_empty() {
+            command.current_dir(folder.path());
+        }
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
         let process = spawn(&mut command);
@@ -106,12 +137,16 @@ impl Launch {
     }
 }
 
+/// The interpreter itself: a version manager's shim of that name is a script that starts it a while later.
+pub fn python() -> &'static str {
+    if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
+}
+
 /// The namespace's PID 1, by the number that it has here.
 fn pid_1_below(unshare: u32) -> i32 {
     let mut pid = None;
     until("the namespace has its PID 1", || {
-        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
-        pid = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        pid = children(unshare as i32).first().copied();
         pid.is_some()
     });
     pid.expect("it was waited for")
@@ -119,15 +154,23 @@ fn pid_1_below(unshare: u32) -> i32 {
 
 /// Waits for a condition, [`BOUND`] at most.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = Instant::now() + BOUND;
-    while !is_so() {
-        assert!(Instant::now() < limit, "waited {BOUND:?} for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "waited {BOUND:?} for: {what}");
 }
 
-/// It runs; dropped, it is killed with all that is in its namespace.
+/// Whether a condition comes true, [`BOUND`] at most.
+pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + BOUND;
+    while !is_so() {
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// It runs; dropped, it is killed with all that is in its namespace, or all that descends from it.
 pub struct Instance {
     process: Child,
     /// The init's pid as it is seen from here.
@@ -162,6 +205,11 @@ impl Instance {
         self.record().iter().filter(|known| *known == line).count()
     }
 
+    /// Whether the record has a line that starts so.
+    pub fn has_record(&self, start: &str) -> bool {
+        self.record().iter().any(|line| line.starts_with(start))
+    }
+
     /// Waits until the record has a line that starts so, and gives the rest of it.
     #[track_caller]
     pub fn wait_record(&self, start: &str) -> String {
@@ -170,14 +218,14 @@ impl Instance {
             found = self.record().iter().find_map(|line| line.strip_prefix(start).map(|rest| rest.trim().to_owned()));
             found.is_some()
         };
-        until(&format!("{start:?} in the record; the log is {}", self.log()), wait);
+        assert!(comes_true(wait), "waited {BOUND:?} for {start:?} in the record; the log is {}", self.log());
         found.expect("it was waited for")
     }
 
     /// Waits until the log says this.
     #[track_caller]
     pub fn wait_log(&self, part: &str) {
-        until(&format!("{part:?} in the log, which is {}", self.log()), || self.log().contains(part));
+        assert!(comes_true(|| self.log().contains(part)), "waited {BOUND:?} for {part:?} in the log: {}", self.log());
     }
 
     /// Sends a signal to the init, from outside of its namespace if it is PID 1 of one.
@@ -195,16 +243,35 @@ impl Instance {
     #[track_caller]
     pub fn wait(&mut self) -> (i32, Duration) {
         let began = Instant::now();
-        let mut status = None;
-        until(&format!("the end; the log is {}", self.log()), || {
-            status = self.process.try_wait().expect("it is our child");
-            status.is_some()
-        });
+        assert!(comes_true(|| !self.is_running()), "waited {BOUND:?} for the end; the log is {}", self.log());
+        (self.end(), began.elapsed())
+    }
+
+    /// As [`Self::wait`], but one that does not end is killed.
+    pub fn wait_or_kill(&mut self) -> (i32, Duration) {
+        let began = Instant::now();
+        if !comes_true(|| !self.is_running()) {
+            let _ = self.process.kill();
+        }
+        (self.end(), began.elapsed())
+    }
+
+    fn end(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
-        let status = status.expect("it was waited for");
+        let status = self.process.wait().expect("it is our child");
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         self.code = Some(code);
-        (code, began.elapsed())
+        code
+    }
+
+    /// Runs a command in the instance's namespaces to its end.
+    pub fn run(&self, words: &[&str]) -> super::Output {
+        super::run(&mut self.exec(words))
+    }
+
+    /// A signal to PID 1 from inside of its namespace. How the sender ends says nothing: PID 1's exit may be quicker.
+    pub fn signal_from_inside(&self, name: &str) {
+        self.run(&["sh", "-c", &format!("kill -{name} 1")]);
     }
 
     /// A command that enters the instance's namespaces, as `docker exec` does.
@@ -217,9 +284,31 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        let below = if self.code.is_none() { descendants(self.process.id() as i32) } else { Vec::new() };
         let _ = self.process.kill();
         let _ = self.process.wait();
+        for pid in below {
+            // SAFETY: kill takes two numbers; a moment ago they were of the tree that we started.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
     }
+}
+
+/// All that descends from a process, parents first, by the numbers that they have here.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        all.extend(children(*pid));
+        next += 1;
+    }
+    all.split_off(1)
+}
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn text(path: &Path) -> String {

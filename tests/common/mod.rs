@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -93,12 +94,40 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
+/// Says that something is not tested here, past the harness that hides what a passing test prints. Where nothing may be
+/// skipped (SUNDOWN_TEST_NO_SKIP, as in CI), it is a failure.
+#[track_caller]
+pub fn skip(what: &str) {
+    assert!(std::env::var_os("SUNDOWN_TEST_NO_SKIP").is_none(), "{what}, and nothing may be skipped");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+#[track_caller]
 pub fn is_root(what: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: {what} needs root");
+        skip(&format!("{what} needs root"));
     }
     root
+}
+
+/// PATH with the tools that `.ci/install-tools` has installed in front.
+pub fn path() -> String {
+    let tools = std::env::var("SUNDOWN_TEST_TOOLS")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/target/test-tools").into());
+    format!("{tools}/bin:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Whether these programs are there.
+#[track_caller]
+pub fn has_tools(names: &[&str]) -> bool {
+    let path = path();
+    let is_there = |name: &str| path.split(':').any(|folder| Path::new(folder).join(name).exists());
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !is_there(name)).collect();
+    if !missing.is_empty() {
+        skip(&format!("{} not found; .ci/install-tools target/test-tools installs it", missing.join(", ")));
+    }
+    missing.is_empty()
 }
 
 /// Runs `command`, which must fail with that code, no output, and a line that has all these parts.
