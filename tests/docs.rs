@@ -44,6 +44,12 @@ fn the_table_of_subcommands_holds_each_subcommand_of_the_help_and_no_other() {
 }
 
 #[test]
+fn the_oldest_rust_is_the_manifests() {
+    let oldest = concat!("(", env!("CARGO_PKG_RUST_VERSION"), " or later)");
+    assert!(readme().contains(oldest), "README.md does not say {oldest}");
+}
+
+#[test]
 fn the_pages_link_to_files_that_are_there() {
     for page in ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] {
         let text = fs::read_to_string(format!("{ROOT}/{page}")).expect(page);
