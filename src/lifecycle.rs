@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The supervisor turns what the kernel and the clients say into [`Event`]s and carries out the [`Action`]s that come back.
-//! A rule of the contract is one arm of one `match` here, so that the tests in [`walk`] can go through every order of events.
+//! A rule of the contract is one arm of one `match` here, so that the tests in `walk` can go through every order of events.
 
 use std::time::Duration;
 

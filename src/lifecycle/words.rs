@@ -81,7 +81,7 @@ pub enum Event {
     ToldGone,
     /// Nothing of the tree is left.
     TreeEmpty,
-    /// The moment that [`Lifecycle::due`] named has come.
+    /// The moment that [`super::Lifecycle::due`] named has come.
     Tick,
 }
 
