@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod bare;
 pub mod instance;
 
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
