@@ -296,7 +296,8 @@ fn send(key: Key, signal: Signal) -> io::Result<Option<OwnedFd>> {
     }
     // SAFETY: the kernel has just given us this descriptor; nobody else knows it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    if key.start != 0 && start_of(key.pid) != Some(key.start) {
+    // Where it cannot be read (no descriptor is left, /proc is hidden), nothing says that it is another.
+    if key.start != 0 && start_of(key.pid).is_some_and(|start| start != key.start) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     let null = std::ptr::null::<libc::siginfo_t>();
