@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
 const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
 /// How long a line may take to appear.
@@ -107,7 +108,12 @@ fn open_pty() -> (OwnedFd, OwnedFd) {
     // SAFETY: the descriptor is new and nobody else's.
     let master = unsafe { OwnedFd::from_raw_fd(master) };
     // SAFETY: as above.
-    (master, unsafe { OwnedFd::from_raw_fd(slave) })
+    let slave = unsafe { OwnedFd::from_raw_fd(slave) };
+    // What is typed is not shown: only what the programs say is to be seen.
+    let mut settings = tcgetattr(&slave).expect("a terminal");
+    settings.local_flags.remove(LocalFlags::ECHO);
+    tcsetattr(&slave, SetArg::TCSANOW, &settings).expect("a terminal");
+    (master, slave)
 }
 
 #[test]
@@ -161,4 +167,170 @@ fn ctrl_c_goes_to_the_child_alone() {
     session.master.write_all(b"\x03").expect("the terminal takes it");
     assert_eq!(session.expect("child:"), "int");
     assert_eq!(session.expect("code:"), "5");
+}
+
+// ---- Job control: a real bash at the other end of the terminal ----
+
+/// An interactive bash that shows `$ ` and no more.
+fn bash() -> Session {
+    let mut command = Command::new("bash");
+    command.args(["--norc", "--noprofile", "--noediting", "-i"]).env("PS1", "prompt$ ").env("TERM", "dumb");
+    Session::start(&mut command)
+}
+
+impl Session {
+    /// Types a key, as Ctrl-Z.
+    fn press(&mut self, key: u8) {
+        self.master.write_all(&[key]).expect("the terminal takes it");
+    }
+
+    /// Forgets what was shown, so that the next [`Self::expect`] is of what comes.
+    fn forget(&mut self) {
+        self.seen.clear();
+    }
+
+    /// Types a line and forgets what came before it.
+    fn enter(&mut self, line: &str) {
+        self.forget();
+        self.type_line(line);
+    }
+}
+
+const CTRL_C: u8 = 3;
+const CTRL_Z: u8 = 26;
+
+/// A program that reads lines and says them again.
+fn echo() -> String {
+    format!("{SUNDOWN} -- sh -c '{TELL}; while read x; do echo said:$x.; done; echo end'")
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_takes_it_on() {
+    let mut session = bash();
+    session.enter(&echo());
+    session.told();
+    session.press(CTRL_Z);
+    session.expect("Stopped");
+    session.enter("jobs -s | sed 's/^/jobs:/'; echo shell:$((1+1))");
+    session.expect("jobs:[1]");
+    assert_eq!(session.expect("shell:"), "2");
+    session.enter("fg");
+    session.type_line("one");
+    session.expect("said:one");
+    session.press(CTRL_C);
+    session.enter("echo code:$?");
+    assert_eq!(session.expect("code:"), "130");
+}
+
+#[test]
+fn a_job_that_went_to_the_background_comes_back() {
+    let mut session = bash();
+    session.enter(&format!("{SUNDOWN} -- sh -c '{TELL}; for i in $(seq 3000); do sleep 0.1; done'"));
+    session.told();
+    for _ in 0..2 {
+        session.press(CTRL_Z);
+        session.expect("Stopped");
+        session.enter("bg; echo shell:$((1+1))");
+        assert_eq!(session.expect("shell:"), "2");
+        // It runs by now, so that `fg` sends it no signal: our group has the terminal, and not the child's.
+        session.enter("fg");
+        session.expect("sundown");
+        session.forget();
+    }
+    session.press(CTRL_C);
+    session.enter("echo code:$?");
+    assert_eq!(session.expect("code:"), "130");
+}
+
+#[test]
+fn a_job_from_the_background_gets_the_terminal_when_it_is_brought_to_the_front() {
+    let mut session = bash();
+    session.enter(&format!("{} &", echo()));
+    session.told();
+    session.enter("echo shell:$((1+1))");
+    assert_eq!(session.expect("shell:"), "2");
+    session.enter("fg");
+    session.type_line("one");
+    session.expect("said:one");
+    session.press(CTRL_Z);
+    session.expect("Stopped");
+    session.enter("fg");
+    session.type_line("two");
+    session.expect("said:two");
+}
+
+#[test]
+fn ctrl_z_stops_the_script_around_us_too() {
+    let mut session = bash();
+    session
+        .enter(&format!("sh -c '\"$0\" -- sh -c \"$1; read x; echo said:\\$x.\"; echo over:done' {SUNDOWN} '{TELL}'"));
+    session.told();
+    session.press(CTRL_Z);
+    session.expect("Stopped");
+    session.enter("fg");
+    session.type_line("one");
+    session.expect("said:one");
+    session.expect("over:done");
+}
+
+#[test]
+fn ctrl_z_does_not_freeze_where_no_shell_could_take_it_on() {
+    // The session's leader has no job control: the group is orphaned.
+    let mut session = Session::start(Command::new(SUNDOWN).args([
+        "--",
+        "sh",
+        "-c",
+        &format!("{TELL}; while read x; do echo said:$x.; done"),
+    ]));
+    session.told();
+    session.press(CTRL_Z);
+    session.type_line("one");
+    session.expect("said:one");
+}
+
+/// The start of a command line that runs us as PID 1 on the terminal.
+const PID_1: &str = "unshare --fork --pid --mount-proc --kill-child --";
+
+#[test]
+fn ctrl_z_does_not_freeze_pid_1() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: a PID namespace needs root");
+        return;
+    }
+    let mut session = bash();
+    session.enter(&format!("{PID_1} {SUNDOWN} -- sh -c 'read x; echo said:$x.; read x; echo said:$x.; exit 5'"));
+    session.type_line("one");
+    session.expect("said:one");
+    session.forget();
+    session.press(CTRL_Z);
+    session.type_line("two");
+    session.expect("said:two");
+    session.enter("echo code:$?");
+    assert_eq!(session.expect("code:"), "5");
+}
+
+#[test]
+fn as_pid_1_in_the_background_the_terminal_is_not_taken_either() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: a PID namespace needs root");
+        return;
+    }
+    let mut session = bash();
+    session.enter(&format!("{PID_1} {SUNDOWN} -- sh -c 'echo up:.; sleep 60' <&0 &"));
+    session.expect("up:");
+    session.enter("echo shell:$((1+1))");
+    assert_eq!(session.expect("shell:"), "2");
+}
+
+#[test]
+fn a_resize_reaches_the_child() {
+    let mut session = bash();
+    session.enter(&format!("{SUNDOWN} -- sh -c 'trap \"echo resized:.\" WINCH; {TELL}; while :; do sleep 0.05; done'"));
+    session.told();
+    let size = libc::winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the kernel reads one winsize.
+    let done =
+        unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&session.master), libc::TIOCSWINSZ, &raw const size) };
+    Errno::result(done).expect("a terminal");
+    session.expect("resized:");
 }
