@@ -20,6 +20,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
+    prepare: Vec<Box<dyn FnOnce(&mut Command)>>,
 }
 
 impl Default for Launch {
@@ -31,6 +32,7 @@ impl Default for Launch {
             pid1: false,
             prefix: vec![],
             namespaces: vec![],
+            prepare: vec![],
         }
     }
 }
@@ -61,6 +63,12 @@ impl Launch {
     /// Through a program that replaces itself by the init, such as `setpriv --reuid 65534`.
     pub fn through(mut self, prefix: &[&str]) -> Self {
         self.prefix = prefix.iter().map(|&word| word.into()).collect();
+        self
+    }
+
+    /// With something more done to the command, such as a pre_exec.
+    pub fn prepared(mut self, prepare: impl FnOnce(&mut Command) + 'static) -> Self {
+        self.prepare.push(Box::new(prepare));
         self
     }
 
@@ -100,6 +108,7 @@ impl Launch {
         command.args(&words[1..]).envs(self.env).env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
+        self.prepare.into_iter().for_each(|prepare| prepare(&mut command));
         let process = spawn(&mut command);
         let pid = if self.pid1 { pid_1_below(process.id()) } else { process.id() as i32 };
         Instance { process, pid, folder, code: None }
@@ -217,9 +226,20 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        // A namespace ends with its PID 1; elsewhere the program would outlive us.
+        for pid in descendants(self.process.id() as i32) {
+            // SAFETY: takes two numbers.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn descendants(pid: i32) -> Vec<i32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    children.iter().flat_map(|&child| [vec![child], descendants(child)].concat()).collect()
 }
 
 fn text(path: &Path) -> String {
