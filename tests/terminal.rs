@@ -1,5 +1,7 @@
 //! Who has the terminal, on a real pseudo-terminal with a shell that leads the session.
 
+mod common;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -91,6 +93,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        for pid in common::instance::descendants(self.leader.id() as i32) {
+            // SAFETY: takes two numbers.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
         let _ = self.leader.kill();
         let _ = self.leader.wait();
     }
@@ -189,10 +195,33 @@ impl Session {
         self.seen.clear();
     }
 
-    /// Types a line and forgets what came before it.
+    #[track_caller]
+    fn wait_for_prompt(&mut self) {
+        let until = Instant::now() + BOUND;
+        while !self.seen.contains("prompt$ ") {
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(self.read_more(left), "no prompt comes; so far: {:?}", self.seen);
+        }
+    }
+
+    /// Types a line at the prompt and forgets what came before it. Before the prompt bash throws typed letters away.
+    #[track_caller]
     fn enter(&mut self, line: &str) {
+        self.wait_for_prompt();
         self.forget();
         self.type_line(line);
+    }
+}
+
+impl Session {
+    /// Waits until bash has given the terminal away.
+    #[track_caller]
+    fn wait_for_front(&self) {
+        let front = || {
+            // SAFETY: takes a number; a master answers for its other side.
+            unsafe { libc::tcgetpgrp(std::os::fd::AsRawFd::as_raw_fd(&self.master)) }
+        };
+        common::instance::until("a job in front", || front() != self.leader.id() as i32);
     }
 }
 
@@ -217,6 +246,7 @@ fn ctrl_z_stops_the_job_and_fg_takes_it_on() {
     session.enter("fg");
     session.type_line("one");
     session.expect("said:one");
+    session.forget();
     session.press(CTRL_C);
     session.enter("echo code:$?");
     assert_eq!(session.expect("code:"), "130");
@@ -234,9 +264,10 @@ fn a_job_that_went_to_the_background_comes_back() {
         assert_eq!(session.expect("shell:"), "2");
         // It runs by now, so that `fg` sends it no signal: our group has the terminal, and not the child's.
         session.enter("fg");
-        session.expect("sundown");
+        session.wait_for_front();
         session.forget();
     }
+    session.forget();
     session.press(CTRL_C);
     session.enter("echo code:$?");
     assert_eq!(session.expect("code:"), "130");
@@ -245,18 +276,33 @@ fn a_job_that_went_to_the_background_comes_back() {
 #[test]
 fn a_job_from_the_background_gets_the_terminal_when_it_is_brought_to_the_front() {
     let mut session = bash();
-    session.enter(&format!("{} &", echo()));
+    let folder = common::directory();
+    let gate = folder.path().join("gate");
+    // It reads only once it is in front: before that, reading stops a job.
+    let wait = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
+    session.enter(&format!("{SUNDOWN} -- sh -c '{TELL}; {wait}; while read x; do echo said:$x.; done' &"));
     session.told();
-    session.enter("echo shell:$((1+1))");
-    assert_eq!(session.expect("shell:"), "2");
     session.enter("fg");
+    session.wait_for_front();
+    std::fs::write(&gate, "").expect("room for it");
     session.type_line("one");
     session.expect("said:one");
-    session.press(CTRL_Z);
-    session.expect("Stopped");
+}
+
+#[test]
+fn a_job_that_reads_in_the_background_stops_until_it_is_brought_to_the_front() {
+    let mut session = bash();
+    session.enter(&format!("{} &", echo()));
+    session.told();
+    // bash tells of it at a prompt.
+    while !session.seen.contains("Stopped") {
+        session.enter("true");
+        session.wait_for_prompt();
+    }
     session.enter("fg");
-    session.type_line("two");
-    session.expect("said:two");
+    session.wait_for_front();
+    session.type_line("one");
+    session.expect("said:one");
 }
 
 #[test]

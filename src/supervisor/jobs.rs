@@ -26,10 +26,11 @@ impl Supervisor {
         }
     }
 
-    /// Ctrl-Z that came to us: the shell's `fg` has put our group in front, and not the child's. It is the child's.
+    /// Ctrl-Z that came to us from the terminal: the shell's `fg` had put our group in front, and not the child's. It is
+    /// meant for the child. (Who is in front by now does not matter: the key was pressed before.)
     pub(super) fn is_childs_stop(&self, signal: Signal) -> bool {
-        let in_front = self.child.terminal.is_some_and(|terminal| terminal.is_foreground());
-        let is_it = signal == Signal::TSTP && in_front && std::process::id() != 1 && self.child.ended.is_none();
+        let has_terminal = self.child.terminal.is_some() && self.child.ended.is_none();
+        let is_it = signal == Signal::TSTP && has_terminal && std::process::id() != 1;
         is_it && signals::send(-self.child.pid, signal).is_ok()
     }
 

@@ -236,7 +236,8 @@ impl Drop for Instance {
     }
 }
 
-fn descendants(pid: i32) -> Vec<i32> {
+/// Those below a process, by their pids.
+pub fn descendants(pid: i32) -> Vec<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     children.iter().flat_map(|&child| [vec![child], descendants(child)].concat()).collect()
