@@ -3,8 +3,8 @@
 //!     cargo bench --bench footprint
 
 use std::fs;
-use std::io::Read;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let is_static = is_static(&fs::read(SUNDOWN).expect("it was built"));
     println!("binary           {size} bytes, {}", if is_static { "static" } else { "DYNAMIC" });
     let without = idle(&[]);
-    let with = idle(&["--http", "127.0.0.1:0"]);
+    let with = idle(&["--http", &free_address().to_string()]);
     let (plain, probed) = (without.line(), with.line());
     println!("without --http   {plain}");
     println!("with --http      {probed}");
@@ -63,6 +63,7 @@ fn idle(options: &[&str]) -> Idle {
             .args(options)
             .args(["--ready-check", "running", "--", "sleep", "60"])
             .stdin(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .expect("it starts"),
     );
@@ -72,8 +73,8 @@ fn idle(options: &[&str]) -> Idle {
         assert!(Instant::now() < limit, "it does not come to rest");
         std::thread::sleep(Duration::from_millis(20));
     }
-    if let Some(port) = port_of(pid) {
-        probe(port);
+    if let ["--http", address] = options {
+        probe(address);
     }
     // A connection's farewell may take a second.
     std::thread::sleep(Duration::from_millis(1500));
@@ -106,24 +107,12 @@ fn child_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{}/comm", children.trim())).ok()
 }
 
-/// The port that it listens on (the only one: there is one inode of a listening socket among its descriptors).
-fn port_of(pid: u32) -> Option<u16> {
-    let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let inodes: Vec<String> = links
-        .filter_map(|entry| fs::read_link(entry.path()).ok())
-        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
-        .collect();
-    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        inodes.iter().any(|inode| fields.get(9) == Some(&inode.as_str())).then_some(())?;
-        u16::from_str_radix(fields.get(1)?.split_once(':')?.1, 16).ok()
-    })
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
-fn probe(port: u16) {
-    use std::io::Write;
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+fn probe(address: &str) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
