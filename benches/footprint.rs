@@ -49,7 +49,7 @@ impl Idle {
     fn line(&self) -> String {
         let Self { resident, private, wakeups } = self;
         format!(
-            "resident {} kB, private {} kB, {wakeups} voluntary context switches in {IDLE:?}",
+            "resident {} kB, private dirty {} kB, {wakeups} voluntary context switches in {IDLE:?}",
             resident / 1024,
             private / 1024
         )
@@ -123,11 +123,10 @@ fn wakeups(pid: u32) -> u64 {
     field(&format!("/proc/{pid}/status"), "voluntary_ctxt_switches:")
 }
 
-/// Resident and private memory.
+/// Resident memory, and what of it is of this process alone: the clean rest is the binary's file.
 fn memory(pid: u32) -> (u64, u64) {
     let rollup = format!("/proc/{pid}/smaps_rollup");
-    let private = field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:");
-    (field(&rollup, "Rss:") * 1024, private * 1024)
+    (field(&rollup, "Rss:") * 1024, field(&rollup, "Private_Dirty:") * 1024)
 }
 
 fn field(file: &str, name: &str) -> u64 {

@@ -284,8 +284,8 @@ fn with_few_descriptors_it_works() {
         let listen = address.to_string();
         let set = move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?);
         let mut instance = Launch::sundown(&["--http", &listen])
-            // SAFETY: one system call, async-signal-safe.
             .prepared(move |command| {
+                // SAFETY: one system call, async-signal-safe.
                 let _ = unsafe { command.pre_exec(set) };
             })
             .start(&["sh", "-c", "{app} catch=TERM cleanup=1 exit=4; exit $?"]);

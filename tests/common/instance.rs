@@ -12,6 +12,9 @@ use super::{SUNDOWN, spawn};
 /// How long a condition may take on a busy machine before it counts as never.
 pub const BOUND: Duration = Duration::from_secs(20);
 
+/// Something more that is done to the command before it starts.
+type Prepare = Box<dyn FnOnce(&mut Command)>;
+
 /// What is to be started, and how.
 pub struct Launch {
     init: Vec<String>,
@@ -20,7 +23,7 @@ pub struct Launch {
     pid1: bool,
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
-    prepare: Vec<Box<dyn FnOnce(&mut Command)>>,
+    prepare: Vec<Prepare>,
 }
 
 impl Default for Launch {
