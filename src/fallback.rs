@@ -28,6 +28,8 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// How long leftovers may take after the child's end.
 const LINGER: Duration = Duration::from_secs(5);
+/// How long the killing may take.
+const KILLING: Duration = Duration::from_secs(1);
 
 /// Sets the hook. `limit` is the stated grace period less the margin.
 pub fn install(limit: Option<Duration>) {
@@ -129,11 +131,15 @@ impl Minimal {
         deadline >= 0 && monotonic() >= deadline
     }
 
-    /// As PID 1 our exit kills the rest; as another PID the child's group is all that we can be sure of.
+    /// As PID 1 our exit kills the rest. As another PID we kill our children until none is left: what they leave behind
+    /// comes to us, the subreaper, and is killed in turn.
     fn kill(&mut self) -> ! {
+        let limit = Instant::now() + KILLING;
         if self.status.is_none() {
             let _ = signals::send(-self.child, Signal::KILL);
-            let _ = signals::send(self.child, Signal::KILL);
+        }
+        while std::process::id() != 1 && Instant::now() < limit && kill_children() {
+            std::thread::sleep(Duration::from_millis(5));
         }
         exit(128 + Signal::KILL.number() as u8)
     }
@@ -172,9 +178,27 @@ impl Minimal {
     }
 }
 
-/// Waits for the next signal, a second at most: for the deadline's sake, and because the kernel need not say SIGCHLD twice.
+/// Reaps, and kills whoever is a child of ours; false if nobody is.
+fn kill_children() -> bool {
+    // SAFETY: null asks for no status.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+    let me = std::process::id() as i32;
+    let mut reader = Reader::default();
+    let mut found = false;
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let stat = pid.and_then(|pid| reader.read(pid, "stat").ok().and_then(Stat::parse));
+        if let Some(stat) = stat.filter(|stat| stat.parent == me) {
+            found = true;
+            let _ = signals::send(stat.key.pid, Signal::KILL);
+        }
+    }
+    found
+}
+
+/// Waits for the next signal, a fifth of a second at most: for the deadline's sake, and because the kernel need not say SIGCHLD twice.
 fn wait_for_signal() -> Option<Signal> {
-    let (all, second) = (SigSet::ALL.bits(), libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 });
+    let (all, patience) = (SigSet::ALL.bits(), libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 });
     // SAFETY: the raw call, for the size of the kernel's set; the pointers are to a set and a time of ours, and null asks
     // for no details.
     let signal = unsafe {
@@ -182,7 +206,7 @@ fn wait_for_signal() -> Option<Signal> {
             libc::SYS_rt_sigtimedwait,
             &all,
             std::ptr::null_mut::<libc::siginfo_t>(),
-            &second,
+            &patience,
             size_of::<u64>(),
         )
     };

@@ -86,7 +86,9 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     }
     // What stops on a resize must not be sent the terminal's: we keep the terminal then.
     let terminal = if stops_on_resize(&plan) { None } else { Terminal::of_stdin() };
-    let how = How { inherited, terminal, own_group: true, quiet: false };
+    // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
+    let handed = terminal.filter(|terminal| terminal.is_foreground());
+    let how = How { inherited, terminal: handed, own_group: true, quiet: false };
     let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
     fallback::note_child(child);
     Ok(supervisor::run(Setup { plan, child, mark, terminal, inherited, endpoint, control, termination, arrivals }))

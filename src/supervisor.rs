@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 mod act;
 mod checks;
 mod finish;
+mod jobs;
 mod reap;
 mod signal;
 
@@ -59,7 +60,7 @@ pub struct Setup {
     pub child: i32,
     /// The mark that its tree carries.
     pub mark: String,
-    /// The terminal that it was handed.
+    /// The terminal that it was handed, or will be after `fg`.
     pub terminal: Option<Terminal>,
     /// The mask and dispositions for checks.
     pub inherited: Inherited,

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 const STDIN: i32 = 0;
 
-/// A terminal on stdin that was ours to give away. Dropping it changes nothing.
+/// The terminal on stdin. Dropping it changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {
     /// Our own group; 0 if it lies outside our PID namespace and has no number here.
@@ -17,12 +17,12 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal on stdin, if we are its foreground group: none for `sundown cmd &`, for a pipe, or for a terminal
-    /// that does not control our session.
+    /// The terminal on stdin that controls our session: none for a pipe or another session's terminal. For
+    /// `sundown cmd &` it is there, but not ours to hand over before the shell's `fg`.
     pub fn of_stdin() -> Option<Self> {
         // SAFETY: takes nothing and cannot fail.
         let own = unsafe { libc::getpgrp() };
-        (foreground()? == own).then_some(Self { own })
+        foreground().map(|_| Self { own })
     }
 
     /// Makes a group of our session the one in the foreground. Async-signal-safe.
@@ -48,10 +48,20 @@ impl Terminal {
         }
     }
 
-    /// Whether our own group is in the foreground, as after a shell's `fg`. False if the numbers cannot be known.
+    /// Whether our own group is in the foreground, as at a start without `&` and after a shell's `fg`.
     pub fn is_foreground(self) -> bool {
-        self.own != 0 && foreground() == Some(self.own)
+        // Two groups outside our PID namespace have the same number here, which is 0.
+        foreground() == Some(self.own) && (self.own != 0 || may_read())
     }
+}
+
+/// Whether a read would be let through: one from the background fails with EIO where SIGTTIN is blocked (setpgid(2)). It
+/// asks for no bytes, and so takes none.
+fn may_read() -> bool {
+    let mut none = [0u8; 0];
+    // SAFETY: the kernel writes nothing.
+    let read = unsafe { libc::read(STDIN, none.as_mut_ptr().cast(), 0) };
+    read != -1 || Errno::last() != Errno::EIO
 }
 
 /// The foreground group of the terminal on stdin: 0 if it is outside our PID namespace.

@@ -5,7 +5,7 @@ use crate::child::end::Ended;
 use crate::fallback;
 use crate::lifecycle::Event;
 use crate::report::board::count;
-use crate::signals::{self, Signal};
+use crate::signals::Signal;
 
 /// What one round of reaping has found.
 #[derive(Default)]
@@ -85,26 +85,5 @@ impl Supervisor {
 
     fn is_empty(&mut self, none_left: bool) -> bool {
         none_left || self.teller.tree.look().is_empty() && !self.teller.tree.is_blind()
-    }
-
-    /// Ctrl-Z under a shell: the terminal goes back, we stop as the child did, and when the shell wants us on we go on
-    /// together. As PID 1 there is no shell to come back to: the child goes on at once.
-    fn child_stopped(&mut self, signal: Signal) {
-        let Some(terminal) = self.child.terminal else { return };
-        let group = -self.child.pid;
-        match signal {
-            Signal::TSTP if std::process::id() == 1 => {
-                let _ = signals::send(group, Signal::CONT);
-            }
-            Signal::TSTP | Signal::TTIN | Signal::TTOU if std::process::id() != 1 => {
-                terminal.take_back(self.child.pid);
-                let _ = signals::send(std::process::id() as i32, Signal::STOP);
-                if terminal.is_foreground() {
-                    let _ = terminal.hand_to(self.child.pid);
-                }
-                let _ = signals::send(group, Signal::CONT);
-            }
-            _ => {}
-        }
     }
 }

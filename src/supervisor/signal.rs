@@ -29,6 +29,9 @@ impl Supervisor {
 
     async fn take(&mut self, arrival: Arrival) {
         tracing::debug!("{} from {}", arrival.signal, arrival.sender);
+        if arrival.sender == Sender::Kernel && self.is_childs_stop(arrival.signal) {
+            return;
+        }
         match self.asks(arrival) {
             Asks::Stop => {
                 count(&self.board.figures.stops_by_signal);

@@ -65,7 +65,7 @@ impl Tree {
             !COMMON_VARIABLES.contains(&name) && !name.starts_with("LC_") && !name.starts_with("SUNDOWN_")
         };
         Self {
-            proc: Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok(),
+            proc: open_proc(),
             reader: Reader::default(),
             me: std::process::id() as i32,
             child,
@@ -111,6 +111,10 @@ impl Tree {
     /// Looks, and reads of each member what it is and what it does with signals.
     pub fn look_closely(&mut self) -> &[Node] {
         self.look();
+        if self.proc.is_none() {
+            self.nodes.iter_mut().for_each(|node| node.mask = Mask::Unreadable);
+            return &self.nodes;
+        }
         for at in 0..self.nodes.len() {
             let stat = self.nodes[at].stat;
             self.nodes[at].mask = self.reader.mask(&stat);
@@ -233,6 +237,14 @@ impl Tree {
         self.verdicts.push((key, ours));
         ours
     }
+}
+
+/// /proc, if it is of our own PID namespace. Another's, as `unshare --pid` leaves it, has strangers under our pids.
+fn open_proc() -> Option<Dir> {
+    let me = std::fs::read_link("/proc/self").ok()?;
+    let is_ours = me.to_str() == Some(std::process::id().to_string().as_str());
+    let open = || Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok();
+    is_ours.then(open).flatten()
 }
 
 /// Whether this environment is one of our tree's: it has the mark, or has been swept clean (`env -i`, `su -`, `service`,

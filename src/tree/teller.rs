@@ -293,13 +293,22 @@ fn send(key: Key, signal: Signal) -> io::Result<Option<OwnedFd>> {
     }
     // SAFETY: the kernel has just given us this descriptor; nobody else knows it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    if key.start != 0 && start_of(key.pid) != Some(key.start) {
+    // Where it cannot be read (no descriptor is left, /proc is hidden), nothing says that it is another.
+    if key.start != 0 && start_of(key.pid).is_some_and(|start| start != key.start) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     let null = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open; null asks for what kill(2) would send.
     let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal.number(), null, 0) };
-    if sent == 0 { Ok(Some(fd)) } else { Err(io::Error::last_os_error()) }
+    if sent == 0 {
+        return Ok(Some(fd));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => Err(error),
+        // A seccomp filter may allow the one call and not the other; if it was no filter, kill(2) says the same.
+        _ => signals::send(key.pid, signal).map(|()| Some(fd)),
+    }
 }
 
 fn start_of(pid: i32) -> Option<u64> {

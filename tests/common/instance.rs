@@ -12,6 +12,9 @@ use super::{SUNDOWN, spawn};
 /// How long a condition may take on a busy machine before it counts as never.
 pub const BOUND: Duration = Duration::from_secs(20);
 
+/// Something more that is done to the command before it starts.
+type Prepare = Box<dyn FnOnce(&mut Command)>;
+
 /// What is to be started, and how.
 pub struct Launch {
     init: Vec<String>,
@@ -21,6 +24,7 @@ pub struct Launch {
     prefix: Vec<String>,
     namespaces: Vec<&'static str>,
     files: Vec<(String, String)>,
+    prepare: Vec<Prepare>,
 }
 
 impl Default for Launch {
@@ -33,6 +37,7 @@ impl Default for Launch {
             prefix: vec![],
             namespaces: vec![],
             files: vec![],
+            prepare: vec![],
         }
     }
 }
@@ -63,6 +68,12 @@ impl Launch {
     /// Through a program that replaces itself by the init, such as `setpriv --reuid 65534`.
     pub fn through(mut self, prefix: &[&str]) -> Self {
         self.prefix = prefix.iter().map(|&word| word.into()).collect();
+        self
+    }
+
+    /// With something more done to the command, such as a pre_exec.
+    pub fn prepared(mut self, prepare: impl FnOnce(&mut Command) + 'static) -> Self {
+        self.prepare.push(Box::new(prepare));
         self
     }
 
@@ -131,6 +142,7 @@ impl Launch {
         }
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("a file")).stderr(File::create(&log).expect("a file"));
+        self.prepare.into_iter().for_each(|prepare| prepare(&mut command));
         let process = spawn(&mut command);
         let pid = if self.pid1 { pid_1_below(process.id()) } else { process.id() as i32 };
         Instance { process, pid, folder, code: None }

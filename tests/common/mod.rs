@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod bare;
 pub mod instance;
+pub mod session;
 
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
 
