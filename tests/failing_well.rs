@@ -188,11 +188,11 @@ fn a_panic_after_the_stop_request_neither_restarts_the_clock_nor_tells_twice() {
 
 #[test]
 fn a_panic_during_the_drain_tells_the_app_at_once() {
-    let (launch, address) = panicking(&["--drain-delay", "15s"]);
+    let (launch, address) = panicking(&["--drain-delay", "15s", "--ready-check", "running"]);
     let mut instance = launch.start(&["{app}", "catch=TERM", "port=0", "exit=3"]);
     instance.wait_record("app up");
     instance.signal(libc::SIGTERM);
-    instance.wait_log("drain");
+    instance.wait_log("stop asked for");
     assert_eq!(instance.count("app heard SIGTERM"), 0);
     make_it_panic(&instance, address);
     assert_eq!(instance.wait().0, 3, "{}", instance.log());

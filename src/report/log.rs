@@ -1,13 +1,17 @@
 //! The log: stderr only, and never at the price of a wait.
 //!
 //! A log pipe that nobody reads must not stop PID 1. The description behind stderr is shared with the child, so it must not
-//! be made non-blocking either: a line is written only when poll(2) says that it can be taken at once, else it is counted
-//! and the loss is told with the next line that gets through.
+//! be made non-blocking either: a pipe or a terminal is opened anew, and that description is. Where that cannot be done, a
+//! line is written only when poll(2) says that it can be taken, which is less sure: a terminal may take the half of it and
+//! make us wait, and the child may fill the pipe in between. What is not taken at once is counted, and the loss is told with
+//! the next line that gets through.
 
 use std::fmt;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::field::{Field, Visit};
@@ -22,12 +26,17 @@ const STDERR: i32 = 2;
 /// What a pipe that poll calls writable takes at once (PIPE_BUF, pipe(7)).
 const AT_ONCE: usize = 4096;
 
+/// Our own description of what stderr is; -1 where there is none.
+static OWN: AtomicI32 = AtomicI32::new(-1);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Sets the log up. To be called once.
 pub fn init(format: LogFormat, level: Level) {
     IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
+    if let Some(own) = reopen() {
+        OWN.store(own.into_raw_fd(), Ordering::Relaxed);
+    }
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr);
     let _ = match format {
         LogFormat::Text => builder.event_format(Text).try_init(),
@@ -106,11 +115,27 @@ fn loss(lines: u64) -> String {
     }
 }
 
-/// Writes without waiting; false if it cannot be taken now. An error other than that is nobody's to hear.
+/// Opens stderr anew, without waits, if it is a pipe or a terminal (proc_pid_fd(5)). It stays open for good.
+fn reopen() -> Option<File> {
+    let path = "/proc/self/fd/2";
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok();
+    (kind.is_fifo() || kind.is_char_device()).then(open).flatten()
+}
+
+/// Writes without waiting; false if it cannot all be taken now. An error other than that is nobody's to hear.
 fn write_at_once(bytes: &[u8]) -> bool {
-    // SAFETY: descriptor 2 is open from the first instructions of main on, and nothing of ours closes it.
-    let stderr = unsafe { BorrowedFd::borrow_raw(STDERR) };
-    let mut ready = [PollFd::new(stderr, PollFlags::POLLOUT)];
-    let is_ready = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
-    is_ready && nix::unistd::write(stderr, bytes) != Err(nix::errno::Errno::EAGAIN)
+    let own = OWN.load(Ordering::Relaxed);
+    // SAFETY: descriptor 2 is open from the first instructions of main on and our own from the start of the log on, and
+    // nothing of ours closes them.
+    let stderr = unsafe { BorrowedFd::borrow_raw(if own >= 0 { own } else { STDERR }) };
+    let is_ready = || {
+        let mut ready = [PollFd::new(stderr, PollFlags::POLLOUT)];
+        poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    };
+    (own >= 0 || is_ready())
+        && match nix::unistd::write(stderr, bytes) {
+            Ok(written) => written == bytes.len(),
+            Err(error) => error != nix::errno::Errno::EAGAIN,
+        }
 }
