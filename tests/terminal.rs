@@ -115,3 +115,12 @@ fn a_resize_reaches_an_app_that_wants_it() {
     session.expect("resized:");
     assert_eq!(session.expect("over:"), "3");
 }
+
+#[test]
+fn a_terminal_that_is_gone_stops_what_nobody_could_reach_any_more() {
+    let script = format!("trap '' HUP; {TELL}; sleep 600; :");
+    let mut session = Session::start(Command::new(SUNDOWN).args(["--", "sh", "-c", &script]));
+    session.told();
+    session.master = std::fs::File::open("/dev/null").expect("it is there");
+    common::instance::until("the end", || session.leader.try_wait().expect("it is our child").is_some());
+}

@@ -66,6 +66,8 @@ impl Supervisor {
                 (Meaning::Stop, _) => Asks::Stop,
                 // Images inherit STOPSIGNAL QUIT from their base.
                 (Meaning::Nothing, Signal::QUIT) => Asks::Stop,
+                // The terminal is gone, and nobody will ever look at what is left there.
+                (Meaning::Nothing, Signal::HUP) if arrival.sender == Sender::Kernel => Asks::Stop,
                 _ => Asks::TheApp,
             },
             _ => Asks::TheApp,
