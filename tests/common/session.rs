@@ -42,6 +42,7 @@ impl Session {
         };
         // SAFETY: two system calls, async-signal-safe.
         unsafe { command.pre_exec(lead) };
+        super::heed_interrupts(command);
         let leader = command.spawn().expect("the leader starts");
         Self { master: File::from(master), leader, seen: String::new() }
     }
