@@ -36,16 +36,17 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// Whoever started the tests in the background has INT and QUIT ignored (sh(1)): that is not to reach what they start.
+/// Whoever started the tests in the background of a script or under nohup has these ignored (sh(1), nohup(1)): that is not to
+/// reach what they start, since a shell cannot trap what it was given ignored.
 pub fn heed_interrupts(command: &mut Command) {
     let heed = || {
-        for number in [libc::SIGINT, libc::SIGQUIT] {
+        for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
             // SAFETY: sets no handler.
             unsafe { libc::signal(number, libc::SIG_DFL) };
         }
         Ok(())
     };
-    // SAFETY: two system calls, async-signal-safe.
+    // SAFETY: a few system calls, async-signal-safe.
     unsafe { command.pre_exec(heed) };
 }
 

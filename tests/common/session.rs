@@ -37,11 +37,6 @@ impl Session {
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let lead = || {
             nix::unistd::setsid()?;
-            // Whoever runs the tests in the background of a script, or under nohup, has these ignored.
-            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-                // SAFETY: takes two numbers.
-                Errno::result(unsafe { libc::signal(signal, libc::SIG_DFL) } as isize)?;
-            }
             // SAFETY: takes numbers; 0 is the terminal.
             Ok(Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }).map(drop)?)
         };
