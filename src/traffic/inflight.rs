@@ -1,0 +1,269 @@
+//! Whether a request is in flight on a connection, told from what TCP has counted. Pure: samples go in with their time,
+//! what they say comes out.
+//!
+//! Each sample is [`InFlight::begin`], [`InFlight::see`] for every connection, then [`InFlight::totals`]. Data that came
+//! after the last data went is a request without its answer; data that went after the last that came, an answer given. Both
+//! in the same tick of the kernel is a tie, and a tie says nothing: on the busy connections of a proxy, three in four are.
+//! It counts as busy until the kernel's delayed acknowledgement is due. If that had to go out alone, there was no answer
+//! that could carry it.
+//!
+//! What no rule sees (an answer streamed with pauses, HTTP/2, a WebSocket) is left to the quiet window: see
+//! [`Totals::last_active`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::lifecycle::Moment;
+use crate::traffic::diag::{Connection, Info, State};
+
+#[cfg(test)]
+mod tests;
+
+/// A tie is busy until it is this old: TCP_DELACK_MAX, 200 ms, and some ticks.
+const TIE_IS_YOUNG: Duration = Duration::from_millis(220);
+/// An acknowledgement that goes out alone later than this is no delayed one: it answers a keep-alive probe.
+const DELAYED_ACK: Duration = Duration::from_millis(500);
+/// A connection that is shown no more may still be told as closed; for this long it is known not to be new then.
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// With more connections than this nobody is remembered beyond the sample that saw him.
+const MOST_REMEMBERED: usize = 65_536;
+
+/// What is said of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Not a byte has come yet: a client that connects ahead, or a health check that only connects.
+    Fresh,
+    /// A request or an answer is under way.
+    Busy,
+    /// The last request has its answer, as far as can be seen.
+    Idle,
+    /// An old tie. It counts as idle unless [`InFlight::decide`] says otherwise.
+    Undecided,
+    /// The kernel does not say what was sent and when: it counts as busy.
+    Untold,
+    /// The app has closed it and nothing is left to send. It is not counted.
+    Over,
+}
+
+/// What all connections of a sample come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Connections, without those that the app has closed.
+    pub connections: u32,
+    /// Those with a request or an answer under way; with [`Verdict::Untold`], all of which that may be.
+    pub in_flight: u32,
+    /// Those on which not a byte has come yet.
+    pub fresh: u32,
+    /// Those of which the kernel says nothing but that they are there. They are part of `in_flight`.
+    pub untold: u32,
+    /// Ties that are still young.
+    pub young_ties: u32,
+    /// Connections that the app has not accepted. Those that are through their handshake are part of `in_flight` too.
+    pub accept_queue: u32,
+    /// Connections that were not there at the first sample.
+    pub new: u32,
+    /// When the last of those was first seen.
+    pub last_new: Option<Moment>,
+    /// When traffic was last seen: now, if anything is in flight; else when a byte last moved or a connection last came.
+    pub last_active: Option<Moment>,
+    /// For how long the oldest request has waited for its answer, where that can be said.
+    pub oldest_request: Duration,
+    /// For how long the connection that was idle longest has been.
+    pub longest_idle: Duration,
+}
+
+impl Totals {
+    /// For how long it has been quiet. `since` is when the looking began: nothing is known of the time before.
+    pub fn quiet_for(&self, now: Moment, since: Moment) -> Duration {
+        now.saturating_sub(self.last_active.unwrap_or(since))
+    }
+}
+
+/// What is remembered of a connection from one sample to the next.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    seen: Moment,
+    /// Both change with every byte that moves.
+    bytes_received: u64,
+    data_segs_out: u32,
+    /// Segments sent without data.
+    bare_segs_out: u32,
+    /// Whether a request waits, decided since the last byte moved.
+    waits: Option<bool>,
+}
+
+/// The connections, sample by sample.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    known: HashMap<u64, Known>,
+    now: Moment,
+    /// Whether there was a sample before this one.
+    has_begun: bool,
+    totals: Totals,
+    not_accepted: u32,
+    queue: u32,
+}
+
+impl InFlight {
+    /// A sample begins. Called again before the next one's [`Self::totals`], it starts the sample anew.
+    pub fn begin(&mut self, now: Moment) {
+        self.now = now;
+        self.not_accepted = 0;
+        self.queue = 0;
+        let Totals { new, last_new, last_active, .. } = self.totals;
+        self.totals = Totals { new, last_new, last_active, ..Totals::default() };
+    }
+
+    /// A connection of this sample.
+    pub fn see(&mut self, connection: &Connection) -> Verdict {
+        let verdict = self.judge(connection);
+        self.count(verdict);
+        match connection.info {
+            Some(info) if verdict != Verdict::Over => self.note_times(verdict, &info),
+            _ => {}
+        }
+        verdict
+    }
+
+    /// A listener of this sample, with the length of its queue.
+    pub fn see_queue(&mut self, length: u32) {
+        self.queue = self.queue.saturating_add(length);
+    }
+
+    /// A connection that ended since the last sample.
+    pub fn see_closed(&mut self, connection: &Connection) {
+        let was_known = self.known.remove(&connection.cookie).is_some();
+        if !was_known && self.has_begun {
+            self.note_new();
+            self.note_active(self.now);
+        }
+    }
+
+    /// Decides a tie of this sample, or of a later one until a byte moves: whether its request waits for an answer.
+    pub fn decide(&mut self, cookie: u64, waits: bool) {
+        let Some(known) = self.known.get_mut(&cookie) else { return };
+        known.waits = Some(waits);
+        if waits {
+            self.totals.in_flight += 1;
+            self.note_active(self.now);
+        }
+    }
+
+    /// What the sample says. It is over then.
+    pub fn totals(&mut self) -> Totals {
+        self.totals.accept_queue = self.queue.max(self.not_accepted);
+        if self.totals.in_flight > 0 || self.totals.accept_queue > 0 {
+            self.note_active(self.now);
+        }
+        self.forget();
+        self.has_begun = true;
+        self.totals
+    }
+
+    fn judge(&mut self, connection: &Connection) -> Verdict {
+        let known = self.meet(connection);
+        match connection.state {
+            State::ESTABLISHED | State::CLOSE_WAIT => {}
+            // The app has closed it. Only its end of stream, which takes one number too, may be left to acknowledge.
+            _ if connection.wqueue > 1 => return Verdict::Busy,
+            _ => return Verdict::Over,
+        }
+        if connection.inode == 0 {
+            self.not_accepted += 1;
+            return Verdict::Busy;
+        }
+        // The client's end of stream takes a number as well, and an app that leaks its descriptor never reads it.
+        let end = u32::from(connection.state == State::CLOSE_WAIT);
+        if connection.rqueue > end || connection.wqueue > 0 {
+            return Verdict::Busy;
+        }
+        match connection.info {
+            Some(info) if info.bytes_received <= u64::from(end) => Verdict::Fresh,
+            Some(info) if info.data_segs_out == 0 => Verdict::Busy,
+            Some(info) => self.by_times(&info, known.waits),
+            None => Verdict::Untold,
+        }
+    }
+
+    fn by_times(&mut self, info: &Info, waits: Option<bool>) -> Verdict {
+        if info.last_data_recv_ms != info.last_data_sent_ms {
+            return if info.last_data_recv_ms < info.last_data_sent_ms { Verdict::Busy } else { Verdict::Idle };
+        }
+        let young = age(info) < TIE_IS_YOUNG;
+        self.totals.young_ties += u32::from(young);
+        match waits {
+            Some(true) => Verdict::Busy,
+            _ if young => Verdict::Busy,
+            Some(false) => Verdict::Idle,
+            None => Verdict::Undecided,
+        }
+    }
+
+    /// What is known of the connection with this sample.
+    fn meet(&mut self, connection: &Connection) -> Known {
+        let info = connection.info.unwrap_or_default();
+        let mut known = Known {
+            seen: self.now,
+            bytes_received: info.bytes_received,
+            data_segs_out: info.data_segs_out,
+            bare_segs_out: info.segs_out.wrapping_sub(info.data_segs_out),
+            waits: None,
+        };
+        let before = self.known.get(&connection.cookie).copied();
+        known.waits = before.and_then(|before| waits(&before, &known, &info));
+        self.known.insert(connection.cookie, known);
+        if before.is_none() && self.has_begun {
+            self.note_new();
+            self.note_active(self.now);
+        }
+        known
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        let totals = &mut self.totals;
+        totals.connections += u32::from(verdict != Verdict::Over);
+        totals.in_flight += u32::from(matches!(verdict, Verdict::Busy | Verdict::Untold));
+        totals.fresh += u32::from(verdict == Verdict::Fresh);
+        totals.untold += u32::from(verdict == Verdict::Untold);
+    }
+
+    fn note_times(&mut self, verdict: Verdict, info: &Info) {
+        let age = age(info);
+        self.note_active(self.now.saturating_sub(age));
+        let longest = match verdict {
+            Verdict::Busy => &mut self.totals.oldest_request,
+            _ => &mut self.totals.longest_idle,
+        };
+        *longest = age.max(*longest);
+    }
+
+    fn note_new(&mut self) {
+        self.totals.new += 1;
+        self.totals.last_new = Some(self.now);
+    }
+
+    fn note_active(&mut self, at: Moment) {
+        self.totals.last_active = self.totals.last_active.max(Some(at));
+    }
+
+    fn forget(&mut self) {
+        let now = self.now;
+        let kept = if self.known.len() > MOST_REMEMBERED { Duration::ZERO } else { REMEMBERED };
+        self.known.retain(|_, known| now.saturating_sub(known.seen) <= kept);
+    }
+}
+
+/// Since a byte last moved; since the connection came, if none has.
+fn age(info: &Info) -> Duration {
+    Duration::from_millis(info.last_data_recv_ms.min(info.last_data_sent_ms).into())
+}
+
+/// Whether a request waits, as far as is decided: what was said before, until a byte moves; and surely, where an
+/// acknowledgement has gone out alone.
+fn waits(before: &Known, now: &Known, info: &Info) -> Option<bool> {
+    if (before.bytes_received, before.data_segs_out) != (now.bytes_received, now.data_segs_out) {
+        return None;
+    }
+    let alone = now.bare_segs_out != before.bare_segs_out && age(info) < DELAYED_ACK;
+    if alone { Some(true) } else { before.waits }
+}
