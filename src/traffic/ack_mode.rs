@@ -1,9 +1,10 @@
 //! What the kernel's ping-pong mode says of a tie.
 //!
-//! TCP is in that mode once it has answered data with data within the time of a delayed acknowledgement, and leaves it when
-//! a delayed acknowledgement has to go out alone (tcp_event_data_sent, tcp_delack_timer_handler). So 220 ms after a request
-//! and an answer in the same tick: in the mode, the answer came last; not in it, the request did, and waits. This is what
-//! `getsockopt(TCP_QUICKACK)` says in reverse, but readable from outside, without a duplicate of the socket.
+//! TCP is in that mode once it has answered data with data within the time of a delayed acknowledgement, and leaves it
+//! when a delayed acknowledgement has to go out alone (tcp_event_data_sent, tcp_delack_timer_handler). So 220 ms after a
+//! request and an answer in the same tick: not in the mode, the request came last, and waits; in it, the answer did, or the
+//! request came in several segments, which are acknowledged at once. This is what `getsockopt(TCP_QUICKACK)` says in
+//! reverse, but readable from outside, without a duplicate of the socket.
 
 use std::fs;
 
@@ -19,8 +20,8 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Whether a request waits on a tie that is past the time of a delayed acknowledgement.
-    pub fn waits(self, in_pingpong: bool) -> Option<bool> {
+    /// Whether the last acknowledgement went out alone, on a tie that is past the time for it.
+    pub fn went_alone(self, in_pingpong: bool) -> Option<bool> {
         match (self, in_pingpong) {
             (Self::Full, _) => Some(!in_pingpong),
             (Self::Answered, true) => Some(false),
@@ -71,10 +72,10 @@ mod tests {
 
     #[test]
     fn a_request_waits_where_its_acknowledgement_went_alone() {
-        assert_eq!(Trust::Full.waits(true), Some(false));
-        assert_eq!(Trust::Full.waits(false), Some(true));
-        assert_eq!(Trust::Answered.waits(true), Some(false));
-        assert_eq!(Trust::Answered.waits(false), None);
-        assert_eq!(Trust::None.waits(true), None);
+        assert_eq!(Trust::Full.went_alone(true), Some(false));
+        assert_eq!(Trust::Full.went_alone(false), Some(true));
+        assert_eq!(Trust::Answered.went_alone(true), Some(false));
+        assert_eq!(Trust::Answered.went_alone(false), None);
+        assert_eq!(Trust::None.went_alone(true), None);
     }
 }

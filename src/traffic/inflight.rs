@@ -1,11 +1,17 @@
 //! Whether a request is in flight on a connection, told from what TCP has counted. Pure: samples go in with their time,
 //! what they say comes out.
 //!
-//! Each sample is [`InFlight::begin`], [`InFlight::see`] for every connection, then [`InFlight::totals`]. Data that came
-//! after the last data went is a request without its answer; data that went after the last that came, an answer given. Both
-//! in the same tick of the kernel is a tie, and a tie says nothing: on the busy connections of a proxy, three in four are.
-//! It counts as busy until the kernel's delayed acknowledgement is due. If that had to go out alone, there was no answer
-//! that could carry it.
+//! Each sample is [`InFlight::begin`], [`InFlight::see`] for every connection, then [`InFlight::totals`]. Data that
+//! came after the last data went is a request without its answer; data that went after the last that came, an answer
+//! given. Both in the same tick of the kernel is a tie: on the busy connections of a proxy, three in four are. A tie is
+//! busy until a delayed acknowledgement is due, and then is told apart by acknowledgements:
+//!
+//! - The client acknowledged something in a later tick: there was an answer to acknowledge. (A request carries its
+//!   acknowledgement of the answer before.)
+//! - The acknowledgement of the request had to go out alone: there was no answer that could carry it. It is seen between
+//!   two samples, or in the kernel's ping-pong mode ([`super::ack_mode`]).
+//! - It did not go out alone, and nothing went without data since the request: it went with the answer.
+//! - Else nobody can tell: the request came in several segments, which are acknowledged at once. Then it is busy for 5 s.
 //!
 //! What no rule sees (an answer streamed with pauses, HTTP/2, a WebSocket) is left to the quiet window: see
 //! [`Totals::last_active`].
@@ -21,8 +27,11 @@ mod tests;
 
 /// A tie is busy until it is this old: TCP_DELACK_MAX, 200 ms, and some ticks.
 const TIE_IS_YOUNG: Duration = Duration::from_millis(220);
-/// An acknowledgement that goes out alone later than this is no delayed one: it answers a keep-alive probe.
+/// An acknowledgement that comes or goes later than this is no delayed one: it belongs to a keep-alive probe.
 const DELAYED_ACK: Duration = Duration::from_millis(500);
+/// A tie that cannot be told apart is busy until it is this old. For ever would hold every drain of an app whose clients
+/// think before their next request; not at all would lose what a busy proxy has sent in two segments.
+const TIE_IS_SUSPECT: Duration = Duration::from_secs(5);
 /// A connection that is shown no more may still be told as closed; for this long it is known not to be new then.
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// With more connections than this nobody is remembered beyond the sample that saw him.
@@ -37,7 +46,7 @@ pub enum Verdict {
     Busy,
     /// The last request has its answer, as far as can be seen.
     Idle,
-    /// An old tie. It counts as idle unless [`InFlight::decide`] says otherwise.
+    /// A tie that is old enough for [`InFlight::decide`], which is to be called before the totals are taken.
     Undecided,
     /// The kernel does not say what was sent and when: it counts as busy.
     Untold,
@@ -83,13 +92,25 @@ impl Totals {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     seen: Moment,
+    /// When a byte last moved.
+    moved: Moment,
     /// Both change with every byte that moves.
     bytes_received: u64,
     data_segs_out: u32,
     /// Segments sent without data.
     bare_segs_out: u32,
-    /// Whether a request waits, decided since the last byte moved.
-    waits: Option<bool>,
+    /// Whether none of those was sent between the two samples in which bytes moved last.
+    moved_bare_of_acks: bool,
+    tie: Tie,
+}
+
+/// What is decided of a tie, until a byte moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tie {
+    Open,
+    Waits,
+    Answered,
+    Suspect,
 }
 
 /// The connections, sample by sample.
@@ -97,8 +118,8 @@ struct Known {
 pub struct InFlight {
     known: HashMap<u64, Known>,
     now: Moment,
-    /// Whether there was a sample before this one.
-    has_begun: bool,
+    /// When the first sample was taken, if this is not it.
+    first: Option<Moment>,
     totals: Totals,
     not_accepted: u32,
     queue: u32,
@@ -133,20 +154,25 @@ impl InFlight {
     /// A connection that ended since the last sample.
     pub fn see_closed(&mut self, connection: &Connection) {
         let was_known = self.known.remove(&connection.cookie).is_some();
-        if !was_known && self.has_begun {
+        // The kernel may be late in telling of one that was gone before the first sample.
+        let last = connection.info.map_or(self.now, |info| self.now.saturating_sub(age(&info)));
+        if !was_known && self.first.is_some_and(|first| last > first) {
             self.note_new();
             self.note_active(self.now);
         }
     }
 
-    /// Decides a tie of this sample, or of a later one until a byte moves: whether its request waits for an answer.
-    pub fn decide(&mut self, cookie: u64, waits: bool) {
+    /// Decides a tie of this sample: whether the acknowledgement of the last that came went out alone, if that is known.
+    /// The decision holds until a byte moves.
+    pub fn decide(&mut self, cookie: u64, ack_went_alone: Option<bool>) {
         let Some(known) = self.known.get_mut(&cookie) else { return };
-        known.waits = Some(waits);
-        if waits {
-            self.totals.in_flight += 1;
-            self.note_active(self.now);
-        }
+        known.tie = match ack_went_alone {
+            Some(true) => Tie::Waits,
+            Some(false) if known.moved_bare_of_acks => Tie::Answered,
+            _ => Tie::Suspect,
+        };
+        let is_suspect = known.tie == Tie::Suspect && self.now.saturating_sub(known.moved) < TIE_IS_SUSPECT;
+        self.totals.in_flight += u32::from(known.tie == Tie::Waits || is_suspect);
     }
 
     /// What the sample says. It is over then.
@@ -156,7 +182,7 @@ impl InFlight {
             self.note_active(self.now);
         }
         self.forget();
-        self.has_begun = true;
+        self.first.get_or_insert(self.now);
         self.totals
     }
 
@@ -180,22 +206,23 @@ impl InFlight {
         match connection.info {
             Some(info) if info.bytes_received <= u64::from(end) => Verdict::Fresh,
             Some(info) if info.data_segs_out == 0 => Verdict::Busy,
-            Some(info) => self.by_times(&info, known.waits),
+            Some(info) => self.by_times(&info, known.tie),
             None => Verdict::Untold,
         }
     }
 
-    fn by_times(&mut self, info: &Info, waits: Option<bool>) -> Verdict {
+    fn by_times(&mut self, info: &Info, tie: Tie) -> Verdict {
         if info.last_data_recv_ms != info.last_data_sent_ms {
             return if info.last_data_recv_ms < info.last_data_sent_ms { Verdict::Busy } else { Verdict::Idle };
         }
         let young = age(info) < TIE_IS_YOUNG;
         self.totals.young_ties += u32::from(young);
-        match waits {
-            Some(true) => Verdict::Busy,
-            _ if young => Verdict::Busy,
-            Some(false) => Verdict::Idle,
-            None => Verdict::Undecided,
+        match tie {
+            Tie::Waits => Verdict::Busy,
+            Tie::Suspect if age(info) < TIE_IS_SUSPECT => Verdict::Busy,
+            Tie::Answered | Tie::Suspect => Verdict::Idle,
+            Tie::Open if young => Verdict::Busy,
+            Tie::Open => Verdict::Undecided,
         }
     }
 
@@ -204,15 +231,17 @@ impl InFlight {
         let info = connection.info.unwrap_or_default();
         let mut known = Known {
             seen: self.now,
+            moved: self.now.saturating_sub(age(&info)),
             bytes_received: info.bytes_received,
             data_segs_out: info.data_segs_out,
             bare_segs_out: info.segs_out.wrapping_sub(info.data_segs_out),
-            waits: None,
+            moved_bare_of_acks: false,
+            tie: Tie::Open,
         };
         let before = self.known.get(&connection.cookie).copied();
-        known.waits = before.and_then(|before| waits(&before, &known, &info));
+        known.compare(before.as_ref(), &info);
         self.known.insert(connection.cookie, known);
-        if before.is_none() && self.has_begun {
+        if before.is_none() && self.first.is_some() {
             self.note_new();
             self.note_active(self.now);
         }
@@ -258,12 +287,32 @@ fn age(info: &Info) -> Duration {
     Duration::from_millis(info.last_data_recv_ms.min(info.last_data_sent_ms).into())
 }
 
-/// Whether a request waits, as far as is decided: what was said before, until a byte moves; and surely, where an
-/// acknowledgement has gone out alone.
-fn waits(before: &Known, now: &Known, info: &Info) -> Option<bool> {
-    if (before.bytes_received, before.data_segs_out) != (now.bytes_received, now.data_segs_out) {
-        return None;
+impl Known {
+    /// Fills in what takes the sample before to know.
+    fn compare(&mut self, before: Option<&Self>, info: &Info) {
+        // The answer to the first SYN is the one segment without data that says nothing.
+        let bare_before = before.map_or(1, |before| before.bare_segs_out);
+        let bare_of_acks = self.bare_segs_out == bare_before;
+        match before {
+            Some(before)
+                if before.bytes_received == self.bytes_received && before.data_segs_out == self.data_segs_out =>
+            {
+                let alone = !bare_of_acks && age(info) < DELAYED_ACK;
+                (self.moved_bare_of_acks, self.tie) = (before.moved_bare_of_acks, before.tie);
+                if alone {
+                    self.tie = Tie::Waits;
+                }
+            }
+            _ => self.moved_bare_of_acks = bare_of_acks,
+        }
+        if self.tie == Tie::Open && was_acknowledged_later(info) {
+            self.tie = Tie::Answered;
+        }
     }
-    let alone = now.bare_segs_out != before.bare_segs_out && age(info) < DELAYED_ACK;
-    if alone { Some(true) } else { before.waits }
+}
+
+/// Whether the other end acknowledged something after the last that it sent, in the time of a delayed acknowledgement.
+fn was_acknowledged_later(info: &Info) -> bool {
+    let later = info.last_data_recv_ms.saturating_sub(info.last_ack_recv_ms);
+    later > 0 && u128::from(later) < DELAYED_ACK.as_millis()
 }

@@ -103,6 +103,16 @@ struct Ties {
     by_ack_mode: ack_mode::Trust,
 }
 
+impl Ties {
+    /// The tie of this inode, once: its cookie is 0, which no socket has, from then on.
+    fn take(&mut self, inode: u64) -> Option<(u64, u64)> {
+        let at = self.undecided.binary_search_by_key(&inode, |(inode, _)| *inode).ok()?;
+        let (inode, cookie) = self.undecided[at];
+        self.undecided[at].1 = 0;
+        (cookie != 0).then_some((inode, cookie))
+    }
+}
+
 impl Sampler {
     /// Opens what can be opened. Nothing is looked at yet; [`Self::find`] comes next.
     pub fn new(hints: Hints) -> Self {
@@ -260,19 +270,22 @@ impl Sampler {
     /// that idle connections cost nothing.
     fn decide_ties(&mut self) {
         let Self { reader, flight, ties, ours, .. } = self;
-        if ties.undecided.is_empty() || ties.by_ack_mode == ack_mode::Trust::None {
+        if ties.undecided.is_empty() {
             return;
         }
         ties.undecided.sort_unstable();
-        for family in Family::BOTH.into_iter().filter(|family| ours.uses(*family)) {
-            // A list that cannot be read leaves them undecided.
-            let _ = reader.each(family, &mut |row| {
-                let found = ties.undecided.binary_search_by_key(&row.connection.inode, |(inode, _)| *inode);
-                if let (Ok(at), Some(waits)) = (found, ties.by_ack_mode.waits(row.in_pingpong)) {
-                    flight.decide(ties.undecided[at].1, waits);
-                }
-            });
+        let trust = ties.by_ack_mode;
+        if trust != ack_mode::Trust::None {
+            for family in Family::BOTH.into_iter().filter(|family| ours.uses(*family)) {
+                // A list that cannot be read leaves them as they are.
+                let _ = reader.each(family, &mut |row| {
+                    if let Some((_, cookie)) = ties.take(row.connection.inode) {
+                        flight.decide(cookie, trust.went_alone(row.in_pingpong));
+                    }
+                });
+            }
         }
+        ties.undecided.drain(..).filter(|(_, cookie)| *cookie != 0).for_each(|(_, cookie)| flight.decide(cookie, None));
     }
 
     fn hear_of_closed(&mut self, skip: &dyn Fn(&Connection) -> bool) {

@@ -51,13 +51,15 @@ pub struct Info {
     pub last_data_recv_ms: u32,
     /// Milliseconds since data was last sent; since the connection began, if none was.
     pub last_data_sent_ms: u32,
+    /// Milliseconds since the other end last acknowledged something, with data or without.
+    pub last_ack_recv_ms: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
     /// Bytes that have come and are in order. The end of the stream counts as one.
     pub bytes_received: u64,
     /// Bytes sent that are acknowledged. The end of the stream counts as one.
     pub bytes_acked: u64,
-    /// Segments sent.
+    /// Segments sent, the answer to the first SYN included.
     pub segs_out: u32,
     /// Segments sent that carried data.
     pub data_segs_out: u32,
@@ -105,6 +107,7 @@ impl Info {
             unacked: number32(text, 24)?,
             last_data_sent_ms: number32(text, 44)?,
             last_data_recv_ms: number32(text, 52)?,
+            last_ack_recv_ms: number32(text, 56)?,
             bytes_acked: number64(text, 120)?,
             bytes_received: number64(text, 128)?,
             segs_out: number32(text, 136)?,

@@ -70,6 +70,7 @@ fn a_row_is_read_with_all_that_it_says() {
         unacked: 24,
         last_data_sent_ms: 44,
         last_data_recv_ms: 52,
+        last_ack_recv_ms: 56,
         bytes_acked: wide(120),
         bytes_received: wide(128),
         segs_out: 136,

@@ -21,21 +21,22 @@ fn idle(cookie: u64) -> Connection {
         info: Some(Info {
             last_data_recv_ms: 40_000,
             last_data_sent_ms: 39_000,
+            last_ack_recv_ms: 39_000,
             unacked: 0,
             bytes_received: 100,
             bytes_acked: 900,
-            segs_out: 4,
+            segs_out: 3,
             data_segs_out: 2,
         }),
         cgroup: None,
     }
 }
 
-/// The same with other times since data came and since it went.
+/// The same with other times since data came and since it went, and nothing acknowledged since data came.
 fn timed(recv: u32, sent: u32) -> Connection {
     let mut connection = idle(1);
     let info = connection.info.as_mut().expect("it has counters");
-    (info.last_data_recv_ms, info.last_data_sent_ms) = (recv, sent);
+    (info.last_data_recv_ms, info.last_data_sent_ms, info.last_ack_recv_ms) = (recv, sent, recv);
     connection
 }
 
@@ -51,6 +52,14 @@ fn sample(flight: &mut InFlight, now: Moment, connections: &[Connection]) -> (Ve
     flight.begin(now);
     let verdicts = connections.iter().map(|connection| flight.see(connection)).collect();
     (verdicts, flight.totals())
+}
+
+/// One sample of one tie, which is decided: the verdict before, and how many are in flight then.
+fn decided(flight: &mut InFlight, now: Moment, tie: Connection, alone: Option<bool>) -> (Verdict, u32) {
+    flight.begin(now);
+    let verdict = flight.see(&tie);
+    flight.decide(tie.cookie, alone);
+    (verdict, flight.totals().in_flight)
 }
 
 #[test]
@@ -96,7 +105,7 @@ fn a_tie_is_decided_by_an_acknowledgement_that_goes_out_alone() {
     assert_eq!(sample(&mut flight, ms(1025), &[tie(45, 1)]).0, [Verdict::Busy]);
     assert_eq!(sample(&mut flight, ms(1500), &[tie(520, 1)]).0, [Verdict::Busy], "and stays so");
     assert_eq!(sample(&mut flight, ms(90_000), &[tie(89_020, 2)]).0, [Verdict::Busy]);
-    let answered = with(timed(90_000, 4), |_, info| (info.segs_out, info.data_segs_out) = (6, 3));
+    let answered = with(timed(90_000, 4), |_, info| (info.segs_out, info.data_segs_out) = (5, 3));
     assert_eq!(sample(&mut flight, ms(91_000), &[answered]).0, [Verdict::Idle]);
 }
 
@@ -106,29 +115,49 @@ fn a_tie_whose_acknowledgement_went_with_the_answer_is_idle() {
     for now in [1000, 1025, 1050, 1200] {
         assert_eq!(sample(&mut flight, ms(now), &[timed(now as u32 - 990, now as u32 - 990)]).0, [Verdict::Busy]);
     }
-    assert_eq!(sample(&mut flight, ms(1225), &[timed(235, 235)]).0, [Verdict::Undecided]);
-    assert_eq!(flight.totals().in_flight, 0, "undecided is idle");
+    assert_eq!(decided(&mut flight, ms(1225), timed(235, 235), Some(false)), (Verdict::Undecided, 0));
     // A client's keep-alive probe is answered without data: that is no delayed acknowledgement.
     let probed = with(timed(15_000, 15_000), |_, info| info.segs_out += 1);
-    assert_eq!(sample(&mut flight, ms(16_000), &[probed]).0, [Verdict::Undecided]);
+    assert_eq!(sample(&mut flight, ms(16_000), &[probed]).0, [Verdict::Idle]);
+}
+
+#[test]
+fn a_tie_whose_client_acknowledged_an_answer_later_is_idle() {
+    let acknowledged = |later: u32| with(timed(900, 900), |_, info| info.last_ack_recv_ms -= later);
+    for (later, verdict) in
+        [(0, Verdict::Undecided), (4, Verdict::Idle), (44, Verdict::Idle), (800, Verdict::Undecided)]
+    {
+        assert_eq!(sample(&mut InFlight::default(), ms(9000), &[acknowledged(later)]).0, [verdict], "{later} ms later");
+    }
+}
+
+/// A request in several segments is acknowledged at once, whether or not it is answered.
+#[test]
+fn a_tie_that_cannot_be_told_apart_is_busy_for_five_seconds() {
+    let several = |age: u32| with(timed(age, age), |_, info| info.segs_out += 1);
+    for known in [Some(false), None] {
+        let mut flight = InFlight::default();
+        assert_eq!(decided(&mut flight, ms(1300), several(300), known), (Verdict::Undecided, 1));
+        assert_eq!(sample(&mut flight, ms(5900), &[several(4900)]).0, [Verdict::Busy]);
+        assert_eq!(sample(&mut flight, ms(6000), &[several(5000)]).0, [Verdict::Idle]);
+        let old = decided(&mut InFlight::default(), ms(6000), several(5000), known);
+        assert_eq!(old, (Verdict::Undecided, 0), "older than that when first seen");
+    }
 }
 
 #[test]
 fn an_acknowledgement_in_a_sample_that_moved_bytes_says_nothing() {
     let mut flight = InFlight::default();
     sample(&mut flight, ms(1000), &[timed(300, 300)]);
-    let moved = with(timed(230, 230), |_, info| (info.bytes_received, info.segs_out) = (200, 5));
+    let moved = with(timed(230, 230), |_, info| (info.bytes_received, info.segs_out) = (200, 4));
     assert_eq!(sample(&mut flight, ms(1300), &[moved]).0, [Verdict::Undecided]);
 }
 
 #[test]
 fn a_tie_can_be_decided_from_elsewhere_until_a_byte_moves() {
-    for (waits, later) in [(true, Verdict::Busy), (false, Verdict::Idle)] {
+    for (alone, in_flight, later) in [(true, 1, Verdict::Busy), (false, 0, Verdict::Idle)] {
         let mut flight = InFlight::default();
-        flight.begin(ms(1000));
-        assert_eq!(flight.see(&timed(300, 300)), Verdict::Undecided);
-        flight.decide(1, waits);
-        assert_eq!(flight.totals().in_flight, u32::from(waits));
+        assert_eq!(decided(&mut flight, ms(1000), timed(300, 300), Some(alone)), (Verdict::Undecided, in_flight));
         assert_eq!(sample(&mut flight, ms(2000), &[timed(1300, 1300)]).0, [later]);
         let next = with(timed(230, 230), |_, info| info.bytes_received += 100);
         assert_eq!(sample(&mut flight, ms(3000), &[next]).0, [Verdict::Undecided]);
@@ -192,7 +221,8 @@ fn new_connections_are_those_that_the_first_sample_did_not_show() {
     flight.begin(ms(900));
     flight.see_closed(&idle(2));
     flight.see_closed(&idle(3));
-    flight.see_closed(&idle(4));
+    flight.see_closed(&Connection { cookie: 4, ..timed(20, 10) });
+    flight.see_closed(&idle(5));
     let totals = flight.totals();
     assert_eq!((totals.new, totals.last_new, totals.last_active), (2, Some(ms(900)), Some(ms(900))));
     let (_, totals) = sample(&mut flight, ms(1900), &[idle(1)]);
