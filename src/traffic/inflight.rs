@@ -50,7 +50,7 @@ pub enum Verdict {
     Undecided,
     /// The kernel does not say what was sent and when: it counts as busy.
     Untold,
-    /// The app has closed it and nothing is left to send. It is not counted.
+    /// Not counted: the app has closed it and nothing is left to send, or the list showed it twice.
     Over,
 }
 
@@ -92,6 +92,8 @@ impl Totals {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     seen: Moment,
+    /// In which sample that was.
+    sample: u64,
     /// When a byte last moved.
     moved: Moment,
     /// Both change with every byte that moves.
@@ -118,6 +120,7 @@ enum Tie {
 pub struct InFlight {
     known: HashMap<u64, Known>,
     now: Moment,
+    sample: u64,
     /// When the first sample was taken, if this is not it.
     first: Option<Moment>,
     totals: Totals,
@@ -129,6 +132,7 @@ impl InFlight {
     /// A sample begins. Called again before the next one's [`Self::totals`], it starts the sample anew.
     pub fn begin(&mut self, now: Moment) {
         self.now = now;
+        self.sample += 1;
         self.not_accepted = 0;
         self.queue = 0;
         let Totals { new, last_new, last_active, .. } = self.totals;
@@ -137,6 +141,10 @@ impl InFlight {
 
     /// A connection of this sample.
     pub fn see(&mut self, connection: &Connection) -> Verdict {
+        // The kernel's lists are read in parts, and what moves in them meanwhile may be shown twice.
+        if self.known.get(&connection.cookie).is_some_and(|known| known.sample == self.sample) {
+            return Verdict::Over;
+        }
         let verdict = self.judge(connection);
         self.count(verdict);
         match connection.info {
@@ -231,6 +239,7 @@ impl InFlight {
         let info = connection.info.unwrap_or_default();
         let mut known = Known {
             seen: self.now,
+            sample: self.sample,
             moved: self.now.saturating_sub(age(&info)),
             bytes_received: info.bytes_received,
             data_segs_out: info.data_segs_out,

@@ -15,7 +15,7 @@ use crate::traffic::sampler::{Level, Sampler, Seen};
 const NODE: &str = "
 const http = require('http');
 http.createServer((request, response) => {
-  if (request.url == '/slow') return setTimeout(() => response.end('ok'), 1500);
+  if (request.url == '/slow') return setTimeout(() => response.end('ok'), 3000);
   if (request.url != '/stream') return response.end('ok');
   let parts = 0;
   const timer = setInterval(() => {
@@ -32,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         parts = 4 if self.path == '/stream' else 0
         self.send_response(200)
         self.send_header('Content-Length', str(4 * parts + 2))
-        if self.path == '/slow': time.sleep(1.5)
+        if self.path == '/slow': time.sleep(3)
         self.end_headers()
         for part in range(parts):
             time.sleep(0.8)
@@ -187,7 +187,7 @@ fn follow_a_slow_request(server: &Server, ask: fn(&mut Client, &str)) {
         assert!(has_answer || seen.totals.in_flight == 1, "{seen:?}");
         has_answer
     });
-    assert!(answered > Duration::from_secs(1), "it was in flight for {answered:?}");
+    assert!(answered > Duration::from_secs(2), "it was in flight for {answered:?}");
     let quiet = watch.until_quiet(Duration::from_secs(1));
     assert!(quiet < Duration::from_secs(2), "{quiet:?}");
     let totals = watch.sample().totals;
@@ -273,27 +273,37 @@ fn what_a_stopped_app_does_not_accept_is_busy() {
 
 #[test]
 fn short_connections_are_all_counted_and_those_of_others_are_not() {
-    let (_shared, servers) = Server::all();
-    for (server, neighbour) in servers.iter().zip(servers.iter().rev()) {
-        let mut watch = server.watch();
-        watch.sample();
-        for _ in 0..4 {
-            // Nothing is sampled between these.
-            for _ in 0..20 {
-                let mut client = server.connect();
-                client.ask("/");
-                client.answer();
-                drop(neighbour.connect());
-            }
-            watch.until("the connections closed", |_, seen| seen.totals.connections == 0);
+    // New servers for each: what has just been closed may be told late.
+    for turn in [0, 1] {
+        let (_shared, mut servers) = Server::all();
+        if turn == 1 {
+            servers.reverse();
         }
-        let expected = if server.port == neighbour.port { 160 } else { 80 };
-        watch.until("all counted", |_, seen| seen.totals.new >= expected || seen.new_is_a_floor);
-        let seen = watch.sample();
-        if seen.new_is_a_floor {
-            eprintln!("SKIPPED: others close so many connections here that the kernel had to drop some");
-            continue;
+        if let (Some(server), Some(neighbour)) = (servers.first(), servers.last()) {
+            count_short_connections(server, neighbour);
         }
-        assert_eq!(seen.totals.new, expected);
     }
+}
+
+fn count_short_connections(server: &Server, neighbour: &Server) {
+    let mut watch = server.watch();
+    watch.sample();
+    for _ in 0..4 {
+        // Nothing is sampled between these.
+        for _ in 0..20 {
+            let mut client = server.connect();
+            client.ask("/");
+            client.answer();
+            drop(neighbour.connect());
+        }
+        watch.until("the connections closed", |_, seen| seen.totals.connections == 0);
+    }
+    let expected = if server.port == neighbour.port { 160 } else { 80 };
+    watch.until("all counted", |_, seen| seen.totals.new >= expected || seen.new_is_a_floor);
+    let seen = watch.sample();
+    if seen.new_is_a_floor {
+        eprintln!("SKIPPED: others close so many connections here that the kernel had to drop some");
+        return;
+    }
+    assert_eq!(seen.totals.new, expected);
 }

@@ -24,6 +24,8 @@ const PACE: Duration = Duration::from_millis(50);
 const TIE_PACE: Duration = Duration::from_millis(25);
 /// A sample may use one part in so many of a core.
 const SHARE: u32 = 40;
+/// But none is put off for longer than this: the end of the traffic would be noticed later than anybody waits for it.
+const SLOWEST: Duration = Duration::from_secs(1);
 
 /// How well the traffic can be seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -303,7 +305,7 @@ impl Sampler {
 
     fn pace(&self, totals: &Totals, cost: Duration) -> Duration {
         let by_lone_ack = totals.young_ties > 0 && self.ties.by_ack_mode != ack_mode::Trust::Full;
-        (cost * SHARE).max(if by_lone_ack { TIE_PACE } else { PACE })
+        (cost * SHARE).min(SLOWEST).max(if by_lone_ack { TIE_PACE } else { PACE })
     }
 }
 

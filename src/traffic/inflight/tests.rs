@@ -230,6 +230,14 @@ fn new_connections_are_those_that_the_first_sample_did_not_show() {
 }
 
 #[test]
+fn a_connection_that_the_list_shows_twice_counts_once() {
+    let mut flight = InFlight::default();
+    sample(&mut flight, ms(0), &[]);
+    let (_, totals) = sample(&mut flight, ms(50), &[timed(5, 900), timed(5, 900)]);
+    assert_eq!((totals.connections, totals.in_flight, totals.new), (1, 1, 1));
+}
+
+#[test]
 fn a_sample_that_broke_off_is_begun_anew() {
     let mut flight = InFlight::default();
     flight.begin(ms(1000));

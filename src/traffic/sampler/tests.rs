@@ -94,6 +94,7 @@ fn a_dear_sample_is_taken_seldom() {
     sampler.ties.by_ack_mode = ack_mode::Trust::Full;
     assert_eq!(sampler.pace(&tie, Duration::from_millis(1)), PACE);
     assert_eq!(sampler.pace(&quiet, Duration::from_millis(15)), Duration::from_millis(600));
+    assert_eq!(sampler.pace(&quiet, Duration::from_millis(150)), SLOWEST);
     sampler.ties.by_ack_mode = ack_mode::Trust::Answered;
     assert_eq!(sampler.pace(&tie, Duration::ZERO), TIE_PACE);
     assert_eq!(sampler.pace(&quiet, Duration::ZERO), PACE);
@@ -101,16 +102,87 @@ fn a_dear_sample_is_taken_seldom() {
 
 const CONNECTIONS: usize = 10_000;
 
-/// In a process of its own, since the other tests use memory and CPU time meanwhile.
+/// Runs one of the ignored tests in a process of its own.
+fn run_alone(test: &str) -> String {
+    let this = std::env::current_exe().expect("the tests");
+    let test = format!("traffic::sampler::tests::{test}");
+    let run = Command::new(this).args(["--exact", &test, "--ignored", "--nocapture"]).output().expect("the test runs");
+    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+    told
+}
+
+#[test]
+fn where_sock_diag_is_denied_it_is_said_and_connections_are_counted() {
+    run_alone("deny_netlink");
+}
+
+#[test]
+#[ignore = "run by where_sock_diag_is_denied_it_is_said_and_connections_are_counted: its filter cannot be taken off"]
+fn deny_netlink() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let _client = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+    let mut before = Sampler::new(stated(&listener));
+    forbid_sockets(libc::AF_NETLINK as u32);
+    let mut sampler = Sampler::new(stated(&listener));
+    assert_eq!((sampler.level(), sampler.find(me())), (Level::ProcNet, Found::Stated));
+    let seen = sampler.sample(Duration::from_secs(1), &|_| false);
+    assert_eq!((seen.totals.connections, seen.totals.accept_queue, seen.new_is_a_floor), (1, 1, true));
+    let reason = sampler.take_reason().expect("a reason");
+    assert!(reason.contains("not permitted") && reason.contains("seccomp"), "{reason}");
+    assert_eq!((before.find(me()), before.level()), (Found::Stated, Level::Diag), "an open one goes on");
+}
+
+/// A seccomp filter (seccomp(2)) that answers EPERM to socket(2) of this family, as container runtimes' profiles do.
+fn forbid_sockets(family: u32) {
+    const ARGUMENT: u32 = 16;
+    let op = |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let (load, equal, answer) =
+        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET);
+    let low_half = if cfg!(target_endian = "little") { ARGUMENT } else { ARGUMENT + 4 };
+    let mut program = [
+        op(load, 0, 0, 0),
+        op(equal, 0, 3, libc::SYS_socket as u32),
+        op(load, 0, 0, low_half),
+        op(equal, 0, 1, family),
+        op(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        op(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    nix::sys::prctl::set_no_new_privs().expect("it is always allowed");
+    // SAFETY: the filter points to as many instructions as it says, and the kernel copies them.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    assert_eq!(set, 0);
+}
+
+#[test]
+fn a_user_without_privileges_sees_all_that_root_does() {
+    if nix::unistd::geteuid().is_root() {
+        run_alone("look_as_nobody");
+    } else {
+        eprintln!("SKIPPED: it takes root to become another user; the other tests show it here");
+    }
+}
+
+#[test]
+#[ignore = "run by a_user_without_privileges_sees_all_that_root_does: there is no way back"]
+fn look_as_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let _client = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+    nix::unistd::setuid(nix::unistd::Uid::from_raw(65534)).expect("we are root");
+    // Our parent is still root, and hides its descriptors from us.
+    let mut sampler = Sampler::new(Hints::default());
+    assert_eq!(sampler.find(std::iter::once(nix::unistd::getppid().as_raw())), Found::Not);
+    let mut sampler = Sampler::new(stated(&listener));
+    assert_eq!((sampler.find(me()), sampler.level()), (Found::Stated, Level::Diag));
+    let seen = sampler.sample(Duration::from_secs(1), &|_| false);
+    assert_eq!((seen.totals.connections, seen.totals.accept_queue, seen.new_is_a_floor), (1, 1, false));
+}
+
 #[test]
 fn ten_thousand_connections_are_cheap_and_memory_does_not_grow() {
     let _alone = LOOPBACK.write().unwrap_or_else(PoisonError::into_inner);
-    let this = std::env::current_exe().expect("the tests");
-    let test = "traffic::sampler::tests::measure_ten_thousand_connections";
-    let run = Command::new(this).args(["--exact", test, "--ignored", "--nocapture"]).output().expect("the test runs");
-    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    println!("{told}");
-    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+    println!("{}", run_alone("measure_ten_thousand_connections"));
 }
 
 #[test]
