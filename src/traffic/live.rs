@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 use crate::traffic::ours::{Found, Hints};
 use crate::traffic::sampler::{Level, Sampler, Seen};
 
+mod drains;
+
 const NODE: &str = "
 const http = require('http');
 http.createServer((request, response) => {
