@@ -169,11 +169,7 @@ impl Minimal {
     /// Whether the signal would not kill or stop a child that does not catch it.
     fn is_safe(&self, signal: Signal) -> bool {
         let mut reader = Reader::default();
-        let catches = reader
-            .read(self.child, "stat")
-            .ok()
-            .and_then(Stat::parse)
-            .is_some_and(|stat| reader.mask(&stat).surely_catches(signal));
+        let catches = reader.mask(self.child, true).surely_catches(signal);
         catches || matches!(signal.default_action(), DefaultAction::Ignore | DefaultAction::Continue)
     }
 }

@@ -117,9 +117,10 @@ impl Tree {
         }
         for at in 0..self.nodes.len() {
             let stat = self.nodes[at].stat;
-            self.nodes[at].mask = self.reader.mask(&stat);
             let line = self.reader.read(stat.key.pid, "cmdline").unwrap_or_default();
-            self.nodes[at].program = Program::of(line, stat.comm.as_str(), stat.has_terminal, &self.wrappers);
+            let program = Program::of(line, stat.comm.as_str(), stat.has_terminal, &self.wrappers);
+            self.nodes[at].program = program;
+            self.nodes[at].mask = self.reader.mask(stat.key.pid, program.kind != Kind::Shell);
         }
         self.find_reloaders();
         &self.nodes

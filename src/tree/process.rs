@@ -208,13 +208,13 @@ impl Reader {
         Ok(&self.buffer)
     }
 
-    /// What the process does with signals.
-    pub fn mask(&mut self, stat: &Stat) -> Mask {
-        let pid = stat.key.pid;
+    /// What the process does with signals. `fetches` is whether it may block one to fetch it: a shell never does, and blocks
+    /// them all for moments while it forks.
+    pub fn mask(&mut self, pid: i32, fetches: bool) -> Mask {
         let Ok(status) = self.read(pid, "status") else { return Mask::Unreadable };
         match Mask::parse(status) {
             // The threads are asked only where no handler has answered: a JVM has hundreds.
-            Mask::Known { caught, ignored, uid, .. } if !caught.contains(Signal::TERM) => {
+            Mask::Known { caught, ignored, uid, .. } if fetches && !caught.contains(Signal::TERM) => {
                 let fetched = self.fetched_by_threads(pid);
                 Mask::Known { caught: caught.union(fetched.surely), awaited: fetched.perhaps, ignored, uid }
             }
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(stat.key.pid, me);
         // SAFETY: getuid has no preconditions.
         let uid = unsafe { libc::getuid() };
-        assert_eq!(reader.mask(&stat).uid(), Some(uid));
+        assert_eq!(reader.mask(me, true).uid(), Some(uid));
     }
 
     #[test]

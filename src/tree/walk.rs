@@ -38,12 +38,15 @@ pub fn stop_signals(node: &Node, voice: Voice, said: Option<Signal>) -> Wanted {
 
 /// The signal that this process would be told by: one that it catches, or else one that it does not ignore.
 pub fn choose(node: &Node, wanted: Wanted) -> Signal {
-    let mut signals = wanted.into_iter().flatten();
+    let signals = wanted.into_iter().flatten();
     let caught = signals.clone().find(|signal| node.mask.catches(*signal));
-    // A preset that is not caught gives way to TERM, the last of the two.
-    let uncaught =
-        || signals.clone().rev().find(|signal| !node.mask.ignores(*signal)).or_else(|| signals.clone().next());
-    caught.or_else(uncaught).or_else(|| signals.next_back()).unwrap_or(Signal::TERM)
+    let not_ignored = |signal: &Signal| !node.mask.ignores(*signal);
+    // A preset that is not caught gives way to TERM, the last of the two; but INT was asked for by name.
+    let uncaught = || match wanted[0] {
+        Some(Signal::INT) => signals.clone().find(not_ignored),
+        _ => signals.clone().rev().find(not_ignored),
+    };
+    caught.or_else(uncaught).or_else(|| signals.clone().next()).unwrap_or(Signal::TERM)
 }
 
 fn catches(node: &Node, wanted: Wanted) -> Option<Signal> {
@@ -303,6 +306,14 @@ mod tests {
             uid: 0,
         };
         assert_eq!(choose(&nodes[0], wanted), Signal::QUIT, "what it ignores tells it nothing");
+    }
+
+    #[test]
+    fn an_interrupt_stays_one_where_nothing_is_caught() {
+        let nodes = tree(&[(0, "sleep", ""), (0, "app", "c")]);
+        let wanted = |at: usize| stop_signals(&nodes[at], Voice::Interrupt, None);
+        assert_eq!(choose(&nodes[0], wanted(0)), Signal::INT);
+        assert_eq!(choose(&nodes[1], wanted(1)), Signal::TERM, "it catches TERM and not INT");
     }
 
     #[test]
