@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,22 @@ pub struct Output {
     pub stderr: String,
 }
 
+/// Whoever started the tests in the background of a script or under nohup has these ignored (sh(1), nohup(1)): that is not to
+/// reach what they start, since a shell cannot trap what it was given ignored.
+pub fn heed_interrupts(command: &mut Command) {
+    let heed = || {
+        for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: sets no handler.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: a few system calls, async-signal-safe.
+    unsafe { command.pre_exec(heed) };
+}
+
 pub fn spawn(command: &mut Command) -> Child {
+    heed_interrupts(command);
     // sundown warns of variables in its name that it does not know.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SUNDOWN_TEST_")) {
         command.env_remove(name);

@@ -40,8 +40,9 @@ impl Session {
             // SAFETY: takes numbers; 0 is the terminal.
             Ok(Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }).map(drop)?)
         };
-        // SAFETY: two system calls, async-signal-safe.
+        // SAFETY: a few system calls, async-signal-safe.
         unsafe { command.pre_exec(lead) };
+        super::heed_interrupts(command);
         let leader = command.spawn().expect("the leader starts");
         Self { master: File::from(master), leader, seen: String::new() }
     }
