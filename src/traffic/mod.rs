@@ -9,19 +9,12 @@
 
 pub mod listeners;
 
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod ack_mode;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod closed;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod diag;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod inflight;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod ours;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod proc_net;
-#[allow(dead_code, reason = "wired in by the drain")]
 pub mod sampler;
 
 #[cfg(test)]

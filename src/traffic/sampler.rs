@@ -153,17 +153,18 @@ impl Sampler {
         self.reason.take()
     }
 
+    /// The app's ports, as they were found.
+    #[cfg(test)]
+    pub fn ports(&self) -> &[u16] {
+        self.ours.ports()
+    }
+
     /// Finds the listeners of these processes, which are the tree's. It reads the list of each one's descriptors.
     pub fn find(&mut self, pids: impl Iterator<Item = i32>) -> Found {
         self.at_some_level(Self::list);
         self.found_among = fingerprint(&self.listeners);
         self.ours = Ours::among(&self.listeners, pids, &self.hints);
         self.ours.found
-    }
-
-    /// The app's ports, as they were found.
-    pub fn ports(&self) -> &[u16] {
-        self.ours.ports()
     }
 
     /// Takes a sample. `now` is the time of the lifecycle. Connections that `skip` says yes to are left out: a prober's.
