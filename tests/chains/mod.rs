@@ -87,7 +87,7 @@ pub const CHAINS: &[Chain] = &[
     chain("pnpm 9 exec", &["pnpm"], &["pnpm", "exec", "{node}"]).files(PACKAGE),
     chain("yarn 1", &["yarn"], &["yarn", "start"]).files(PACKAGE),
     chain("yarn 1 exec", &["yarn"], &["yarn", "exec", "{node}"]).files(PACKAGE),
-    chain("yarn 4", &["yarn4"], &["sh", "-c", "yarn4 install >&2 && exec yarn4 start"]).files(YARN4),
+    chain("yarn 4", &["yarn4"], &["sh", "-c", "yarn4 install --no-immutable >&2 && exec yarn4 start"]).files(YARN4),
     chain("npm -> npm", &["npm"], &["npm", "run", "twice"]).files(PACKAGE),
     chain("npm -> pnpm", &["npm", "pnpm"], &["npm", "run", "from-npm"]).files(PACKAGE),
     chain("bash -> yarn -> npm", &["yarn", "npm"], &["bash", "-c", "yarn twice; exit $?"]).files(PACKAGE),

@@ -112,6 +112,7 @@ impl Launch {
             super::write(&folder, name, fill(content), 0o755);
         }
         let (log, out) = (folder.path().join("stderr"), folder.path().join("stdout"));
+        let is_sundown = self.init[0] == SUNDOWN;
         let mut words: Vec<String> = Vec::new();
         if self.pid1 || !self.namespaces.is_empty() {
             words.push("unshare".into());
@@ -145,6 +146,9 @@ impl Launch {
         self.prepare.into_iter().for_each(|prepare| prepare(&mut command));
         let process = spawn(&mut command);
         let pid = if self.pid1 { pid_1_below(process.id()) } else { process.id() as i32 };
+        if is_sundown {
+            until_it_can_hear(pid);
+        }
         Instance { process, pid, folder, code: None }
     }
 }
@@ -162,6 +166,17 @@ fn pid_1_below(unshare: u32) -> i32 {
         pid.is_some()
     });
     pid.expect("it was waited for")
+}
+
+/// Waits until the process is sundown, which blocks all signals first of all, and not what goes before it: to `unshare` as
+/// PID 1, a signal is nothing, and to `setpriv` it is the end.
+fn until_it_can_hear(pid: i32) {
+    until("sundown can hear", || {
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+        let line = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
+        // All but KILL and STOP, which cannot be blocked. One that could not start is gone already.
+        line("SigBlk:") == "fffffffffffbfeff" || line("State:").starts_with('Z')
+    });
 }
 
 /// Waits for a condition, [`BOUND`] at most.
