@@ -314,7 +314,10 @@ impl Supervisor {
             Ask::Serve => verdict(http::Answers::servez(&*self.board)),
             Ask::Live => http::Answers::livez(&*self.board)
                 .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
-            Ask::Status => Reply::ok(self.status_text()),
+            Ask::Status => {
+                let traffic = self.connections_now();
+                Reply::ok(self.status_text(traffic))
+            }
             Ask::StatusJson => Reply::ok(self.status_json()),
             Ask::PreStop => return self.prestop(reply).await,
             Ask::Stop | Ask::StopNow => {

@@ -51,13 +51,14 @@ impl Supervisor {
     fn begin(&mut self, request: Request, hold: Hold) {
         let now = self.now();
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));
+        // Before anybody can read that the stop has begun: what comes from then on is new.
+        self.watch_traffic(hold);
+        if let Hold::None(why) = hold {
+            self.story.no_drain(why);
+        }
         let line = story::begin(request, self.sender, hold, left);
         tracing::info!("{line}");
         self.story.asked(request, self.sender);
-        match hold {
-            Hold::None(why) => self.story.no_drain(why),
-            Hold::Drain { least, greatest } => self.watch_traffic(greatest > least),
-        }
         self.board.set_why(format!("stop asked for by {}", Asked(request, self.sender)));
         fallback::note_stop(left);
         let ahead = format!("{line}. If you read this, everything was killed at once before sundown could finish.");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::Supervisor;
-use crate::lifecycle::{DrainEnd, Event, Lull, Moment, Phase};
+use crate::lifecycle::{DrainEnd, Event, Hold, Lull, Moment, Phase};
 use crate::plan::{DrainUntil, human};
 use crate::traffic::ours::{Hints, own_cgroup};
 use crate::traffic::sampler::{Level, Sampler, Seen};
@@ -20,18 +20,26 @@ pub(super) struct Watch {
 }
 
 impl Supervisor {
-    /// Opens the eyes at the stop request. Where the drain's length depends on nothing else, they are still used to say
-    /// afterwards whether it was long enough.
-    pub(super) fn watch_traffic(&mut self, may_extend: bool) {
+    /// Opens the eyes at the stop request. A drain of fixed length is watched too, to say afterwards whether it was long
+    /// enough; without a drain the app's ports are taken down, as long as it listens on them, and no more.
+    pub(super) fn watch_traffic(&mut self, hold: Hold) {
         let began = self.now();
-        let lull = if may_extend { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) };
-        self.traffic = Some(Watch { sampler: self.new_sampler(), began, due: Some(began), last: None, lull });
+        let mut sampler = self.new_sampler();
+        let (lull, due) = match hold {
+            Hold::None(_) => (Lull::Over(DrainEnd::TimeUp), None),
+            Hold::Drain { least, greatest } => {
+                let next = sampler.sample(began, &|_| false).next;
+                let lull = if greatest > least { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) };
+                (lull, Some(began + next))
+            }
+        };
+        self.traffic = Some(Watch { sampler, began, due, last: None, lull });
     }
 
     fn new_sampler(&mut self) -> Sampler {
         let hints = Hints { ports: self.plan.ports.clone(), own_endpoint: self.own_endpoint, cgroup: own_cgroup() };
         let mut sampler = Sampler::new(hints);
-        sampler.find(self.teller.tree.look().iter().map(|node| node.stat.key.pid));
+        sampler.find(self.teller.tree.nodes().iter().map(|node| node.stat.key.pid));
         sampler
     }
 
@@ -90,15 +98,22 @@ impl Supervisor {
 
     /// The app takes long to stop: says which connections it may be waiting for.
     pub(super) fn say_what_holds_the_stop(&mut self) {
-        let Some(text) = self.connections_now() else { return };
-        tracing::info!("the app is still stopping: {text}");
+        if let Some(text) = self.connections_now() {
+            tracing::info!("the app is still stopping: {text}");
+        }
     }
 
-    /// The app's connections as they are now; none if it has none or they cannot be seen.
+    /// The app's connections as they are now, for a person; none if it has none or they cannot be seen.
     pub(super) fn connections_now(&mut self) -> Option<String> {
         let now = self.now();
-        let mut sampler = self.new_sampler();
-        let seen = sampler.sample(now, &|_| false);
+        let seen = match &mut self.traffic {
+            // It may have closed its listeners by now, and its ports are known only from before.
+            Some(watch) => watch.sampler.sample(now, &|_| false),
+            None => {
+                self.teller.tree.look();
+                self.new_sampler().sample(now, &|_| false)
+            }
+        };
         let totals = seen.totals;
         if seen.level == Level::Blind || totals.connections == 0 {
             return None;
@@ -109,7 +124,9 @@ impl Supervisor {
             if !totals.oldest_request.is_zero() {
                 let _ = write!(text, " (the oldest for {})", human(totals.oldest_request));
             }
-            let _ = write!(text, ", idle for up to {}", human(totals.longest_idle));
+            if totals.connections > totals.in_flight {
+                let _ = write!(text, ", idle for up to {}", human(totals.longest_idle));
+            }
         }
         if totals.accept_queue > 0 {
             let _ = write!(text, ", {} not accepted yet", totals.accept_queue);

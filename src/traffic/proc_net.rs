@@ -186,7 +186,8 @@ mod tests {
             }
         };
         Reader::default().each(Family::V4, &mut count).expect("the list");
-        assert_eq!((seen, cookies.len()), (400, 400));
+        // The kernel may show a row twice while others come and go.
+        assert!(seen >= 400 && cookies.len() == 400, "{seen} rows of {} connections", cookies.len());
     }
 
     #[test]
