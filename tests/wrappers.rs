@@ -296,7 +296,7 @@ fn a_server_that_reloads_hears_in_place_of_its_reloader() {
         return;
     }
     let chain = Chain {
-        program: &["flask", "--app", "wsgi", "--debug", "run", "--host", "0.0.0.0", "--port", "0"],
+        program: &["flask", "--app", "wsgi", "run", "--reload", "--debugger", "--host", "0.0.0.0", "--port", "0"],
         files: &[("wsgi.py", FLASK)],
         ..TOO_EARLY
     };

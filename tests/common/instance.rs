@@ -158,14 +158,16 @@ pub fn python() -> &'static str {
     if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
 }
 
-/// The namespace's PID 1, by the number that it has here.
+/// The namespace's PID 1, by the number that it has here. What ends at once may be gone before it is seen: then a number that
+/// no process has.
 fn pid_1_below(unshare: u32) -> i32 {
     let mut pid = None;
     until("the namespace has its PID 1", || {
+        let status = fs::read_to_string(format!("/proc/{unshare}/status")).unwrap_or_default();
         pid = children(unshare as i32).first().copied();
-        pid.is_some()
+        pid.is_some() || status.contains("State:\tZ")
     });
-    pid.expect("it was waited for")
+    pid.unwrap_or(i32::MAX)
 }
 
 /// Waits until the process is sundown, which blocks all signals first of all, and not what goes before it: to `unshare` as
