@@ -58,9 +58,15 @@ pub const OPTIONS: &[Opt] = &[
         "drain-timeout",
         "D",
         DRAIN,
-        "The drain's greatest length, while traffic is still seen (no effect yet) [default: auto]",
+        "The drain's greatest length, while traffic is still seen [default: auto, what the grace period can spare; 10s where none is stated]",
     ),
-    opt("drain-quiet", "D", DRAIN, "How long traffic must have been quiet (no effect yet) [default: 1s]"),
+    opt(
+        "drain-until",
+        "WHAT",
+        DRAIN,
+        "What ends the drain between the two: `quiet`, no request in flight; `no-new`, no new connection, for gRPC and WebSockets; `delay`, nothing, it has the least length [default: quiet]",
+    ),
+    opt("drain-quiet", "D", DRAIN, "For how long it must have been so [default: 1s]"),
     opt(
         "prestop-elapsed",
         "D",

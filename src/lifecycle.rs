@@ -10,14 +10,14 @@
 use std::time::Duration;
 
 use crate::child::end::Ended;
-use crate::plan::{Drain, Ladder};
+use crate::plan::{Drain, DrainUntil, Ladder};
 use crate::signals::Signal;
 
 #[cfg(test)]
 mod walk;
 mod words;
 
-pub use words::{Action, DrainEnd, Event, From, Hold, KillReason, NoDrain, Outcome, Request, Voice, Worth};
+pub use words::{Action, DrainEnd, Event, From, Hold, KillReason, Lull, NoDrain, Outcome, Request, Voice, Worth};
 
 /// A point in time: how long the supervisor has been running (CLOCK_MONOTONIC).
 pub type Moment = Duration;
@@ -53,8 +53,12 @@ pub enum Phase {
     Running,
     /// Serving, and readiness fails.
     Draining {
-        /// When the app is told.
-        until: Moment,
+        /// When the app is told at the soonest.
+        least: Moment,
+        /// And at the latest, whatever the traffic does.
+        greatest: Moment,
+        /// How the traffic stands.
+        lull: Lull,
     },
     /// The app has been told.
     Stopping(Stopping),
@@ -192,7 +196,8 @@ impl Lifecycle {
     /// When the next [`Event::Tick`] is wanted.
     pub fn due(&self) -> Option<Moment> {
         match self.state.phase {
-            Phase::Draining { until } | Phase::Killing { until, .. } => Some(until),
+            Phase::Draining { least, greatest, lull } => Some(if lull == Lull::Busy { greatest } else { least }),
+            Phase::Killing { until, .. } => Some(until),
             Phase::Stopping(Stopping { climb, patient, kill, .. }) => {
                 [climb.map(|(_, at)| at), patient, kill.map(|(at, _)| at)].into_iter().flatten().min()
             }
@@ -216,6 +221,7 @@ impl Lifecycle {
             Event::AppEnded(ended) if self.state.child.is_some() => self.state.app = Some(ended),
             Event::ToldGone if matches!(self.state.phase, Phase::Stopping(_)) => actions.push(Action::TellRest),
             Event::AppEnded(_) | Event::ToldGone => {}
+            Event::Traffic(lull) => self.traffic(now, lull, actions),
             Event::TreeEmpty => self.exit(false, actions),
             Event::Tick => self.tick(now, actions),
         }
@@ -229,6 +235,14 @@ impl Lifecycle {
         };
         if self.state.phase == Phase::Starting && ready {
             self.state.phase = Phase::Running;
+        }
+    }
+
+    /// Quiet never undercuts the least time: at low traffic, silence means nothing.
+    fn traffic(&mut self, now: Moment, lull: Lull, actions: &mut Actions) {
+        if let Phase::Draining { least, greatest, .. } = self.state.phase {
+            self.state.phase = Phase::Draining { least, greatest, lull };
+            self.tick(now, actions);
         }
     }
 
@@ -265,7 +279,11 @@ impl Lifecycle {
         let hold = self.hold(request, worth, used);
         actions.push(Action::Begin(request, hold));
         match hold {
-            Hold::Drain(left) => self.state.phase = Phase::Draining { until: now + left },
+            Hold::Drain { least, greatest } => {
+                let watched = self.timing.drain.until != DrainUntil::Delay && greatest > least;
+                let lull = if watched { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) };
+                self.state.phase = Phase::Draining { least: now + least, greatest: now + greatest, lull };
+            }
             Hold::None(_) => {
                 if request == Request::PreStop {
                     actions.push(Action::Answer);
@@ -290,7 +308,7 @@ impl Lifecycle {
     }
 
     fn hold(&self, request: Request, worth: Worth, used: Duration) -> Hold {
-        let Drain { least, automatic } = self.timing.drain;
+        let Drain { least, greatest, automatic, .. } = self.timing.drain;
         if request.is_interrupt() || request == Request::CommandNow {
             return Hold::None(NoDrain::Hurry);
         }
@@ -300,10 +318,10 @@ impl Lifecycle {
             _ => {}
         }
         match worth {
-            _ if least.is_zero() => Hold::None(NoDrain::Zero),
+            _ if greatest.is_zero() => Hold::None(NoDrain::Zero),
             Worth::ListensOnNothing if automatic => Hold::None(NoDrain::ListensOnNothing),
             Worth::Database if automatic => Hold::None(NoDrain::Database),
-            _ => Hold::Drain(least.saturating_sub(used)),
+            _ => Hold::Drain { least: least.saturating_sub(used), greatest: greatest.saturating_sub(used) },
         }
     }
 
@@ -403,7 +421,11 @@ impl Lifecycle {
     /// One step at a time, so that after a long sleep of the machine the late timers still go in their order.
     fn tick(&mut self, now: Moment, actions: &mut Actions) {
         match self.state.phase {
-            Phase::Draining { until } if now >= until => self.end_drain(now, DrainEnd::TimeUp, actions),
+            Phase::Draining { least, greatest, lull } => match lull {
+                Lull::Over(why) if now >= least => self.end_drain(now, why, actions),
+                Lull::Busy if now >= greatest => self.end_drain(now, DrainEnd::Greatest, actions),
+                _ => {}
+            },
             Phase::Stopping(stopping) => self.tick_stopping(now, stopping, actions),
             Phase::Killing { until, .. } if now >= until => self.exit(true, actions),
             _ => {}

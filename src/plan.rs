@@ -19,11 +19,10 @@ pub use ladder::Ladder;
 #[cfg(test)]
 pub use ladder::Step;
 pub use platform::Platform;
-use words::{auto_or_duration, count, log_format, ports, positive_duration, signal_list, signal_to, switch};
+use words::{
+    auto_or_duration, count, drain_until, log_format, ports, positive_duration, signal_list, signal_to, switch,
+};
 pub use words::{duration, human};
-
-/// Without a stated limit and a stated balancer an automatic drain is never longer.
-const LONGEST_UNSTATED_DRAIN: Duration = Duration::from_secs(10);
 
 /// All settings, checked.
 #[derive(Debug)]
@@ -94,8 +93,25 @@ pub struct Pace {
 pub struct Drain {
     /// How long it is at least.
     pub least: Duration,
+    /// How long it is at most, while traffic is still seen.
+    pub greatest: Duration,
+    /// What ends it between the two.
+    pub until: DrainUntil,
+    /// How long the traffic must have been quiet for that.
+    pub quiet: Duration,
     /// Whether we chose it. One that was asked for is kept also for an app that seems to need none.
     pub automatic: bool,
+}
+
+/// What ends a drain between its least and its greatest length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DrainUntil {
+    /// Nothing: it has the least length.
+    Delay,
+    /// No request is in flight, and none was within the window.
+    Quiet,
+    /// No new connection came within the window: for connections that never go quiet (gRPC, WebSockets).
+    NoNew,
 }
 
 /// The moment at which the orchestrator kills, counted from the stop request.
@@ -178,12 +194,6 @@ impl Plan {
         .flatten();
         let default_check = if http.is_some() { Check::Listening } else { Check::Running };
         let mut warnings = settings.warnings.clone();
-        for idle in ["drain-timeout", "drain-quiet"] {
-            if let Some(said) = settings.get(idle) {
-                warnings
-                    .push(format!("{said} has no effect yet: this version's drain has a fixed length, --drain-delay"));
-            }
-        }
         let limit = match (read(&settings, "grace-period", duration)?, platform) {
             (Some(stated), _) => Limit::Stated(stated),
             (None, Some(platform)) => Limit::Assumed(platform.default_limit(), platform),
@@ -193,19 +203,23 @@ impl Plan {
         let kill_margin = margin(read(&settings, "kill-margin", duration)?.unwrap_or(Duration::from_secs(2)), limit);
         let ladder = read(&settings, "stop-signal", Ladder::parse)?;
         let stated_drain = read(&settings, "drain-delay", auto_or_duration)?.flatten();
-        check_drain_timeout(&settings, stated_drain)?;
-        read(&settings, "drain-quiet", duration)?;
-        let wanted = match (stated_drain, lb, platform) {
-            (Some(least), ..) => Drain { least, automatic: false },
-            (None, Some(lb), _) => Drain { least: lb.deregistration(), automatic: true },
-            (None, None, Some(platform)) => {
-                Drain { least: platform.default_drain().min(LONGEST_UNSTATED_DRAIN), automatic: true }
-            }
-            (None, None, None) => Drain { least: Duration::ZERO, automatic: true },
+        let greatest = drain_timeout(&settings, stated_drain)?;
+        let (least, automatic) = match (stated_drain, lb, platform) {
+            (Some(least), ..) => (least, false),
+            (None, Some(lb), _) => (lb.deregistration(), true),
+            (None, None, Some(platform)) => (platform.default_drain(), true),
+            (None, None, None) => (Duration::ZERO, true),
+        };
+        let wanted = Drain {
+            least,
+            greatest: greatest.unwrap_or(least).max(least),
+            until: read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet),
+            quiet: read(&settings, "drain-quiet", duration)?.unwrap_or(Duration::from_secs(1)),
+            automatic,
         };
         let budget =
             Budget { limit, margin: kill_margin, ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum), lb };
-        let drain = budget.fit(wanted, &mut warnings);
+        let drain = budget.stretch(budget.fit(wanted, &mut warnings), greatest, &mut warnings);
         Ok(Self {
             ready_check: read(&settings, "ready-check", Check::parse)?.unwrap_or(default_check),
             live_check: read(&settings, "live-check", Check::parse)?,
@@ -265,14 +279,15 @@ fn margin(asked: Duration, limit: Limit) -> Duration {
     }
 }
 
-fn check_drain_timeout(settings: &Settings, least: Option<Duration>) -> Result<(), BadSetting> {
+/// The greatest length, if it was said.
+fn drain_timeout(settings: &Settings, least: Option<Duration>) -> Result<Option<Duration>, BadSetting> {
     let greatest = read(settings, "drain-timeout", auto_or_duration)?.flatten();
     match (greatest, least, settings.get("drain-timeout")) {
         (Some(greatest), Some(least), Some(said)) if greatest < least => Err(BadSetting::new(
             said,
             format!("below --drain-delay {}: the greatest length cannot be less than the least", human(least)),
         )),
-        _ => Ok(()),
+        _ => Ok(greatest),
     }
 }
 

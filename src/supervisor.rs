@@ -15,6 +15,7 @@ mod finish;
 mod jobs;
 mod reap;
 mod signal;
+mod traffic;
 
 use crate::check::Check;
 use crate::child::end::Ended;
@@ -117,6 +118,8 @@ struct Supervisor {
     own_endpoint: Option<u64>,
     listening: bool,
     watch: Watch,
+    /// The look at the traffic, from the stop request on.
+    traffic: Option<traffic::Watch>,
     told_at: Option<Moment>,
     /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
     left: Option<Moment>,
@@ -186,6 +189,7 @@ impl Supervisor {
             own_endpoint: None,
             listening: false,
             watch: Watch::default(),
+            traffic: None,
             told_at: None,
             left: None,
             voice: Voice::Own,
@@ -253,7 +257,11 @@ impl Supervisor {
     }
 
     fn wake(&self) -> Option<Instant> {
-        [self.lifecycle.due(), self.watch.due].into_iter().flatten().min().map(|moment| self.began + moment)
+        [self.lifecycle.due(), self.watch.due, self.traffic_due()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|moment| self.began + moment)
     }
 
     async fn on_time(&mut self) {
@@ -262,6 +270,9 @@ impl Supervisor {
         }
         if self.watch.due.is_some_and(|due| due <= self.now()) {
             self.look().await;
+        }
+        if self.traffic_due().is_some_and(|due| due <= self.now()) {
+            self.look_at_traffic().await;
         }
     }
 
@@ -303,7 +314,10 @@ impl Supervisor {
             Ask::Serve => verdict(http::Answers::servez(&*self.board)),
             Ask::Live => http::Answers::livez(&*self.board)
                 .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
-            Ask::Status => Reply::ok(self.status_text()),
+            Ask::Status => {
+                let traffic = self.connections_now();
+                Reply::ok(self.status_text(traffic))
+            }
             Ask::StatusJson => Reply::ok(self.status_json()),
             Ask::PreStop => return self.prestop(reply).await,
             Ask::Stop | Ask::StopNow => {
@@ -337,7 +351,7 @@ impl Supervisor {
             // Nobody may have asked since the app came up.
             self.note_listening(self.listens()).await;
         }
-        if self.plan.drain.least.is_zero() || !self.plan.drain.automatic {
+        if self.plan.drain.greatest.is_zero() || !self.plan.drain.automatic {
             Worth::Serves
         } else if self.teller.is_database() {
             Worth::Database

@@ -4,14 +4,14 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::*;
-use crate::plan::Step;
+use crate::plan::{DrainUntil, Step};
 
 const LENGTH: usize = 7;
 const SECOND: Duration = Duration::from_secs(1);
 const EXITED_3: Ended = Ended::Exited(3);
 const BY_TERM: Ended = Ended::Signalled { signal: Signal::TERM, core: false };
 
-const EVENTS: [Event; 17] = [
+const EVENTS: [Event; 19] = [
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves),
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::ListensOnNothing),
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Database),
@@ -20,6 +20,8 @@ const EVENTS: [Event; 17] = [
     Event::Stop(Request::PreStop, Worth::Serves),
     Event::Stop(Request::CommandNow, Worth::Serves),
     Event::Signal(Signal::HUP),
+    Event::Traffic(Lull::Busy),
+    Event::Traffic(Lull::Over(DrainEnd::Quiet)),
     Event::AppEnded(Ended::Exited(0)),
     Event::ToldGone,
     Event::ChildEnded { ended: EXITED_3, told: false, alone: false },
@@ -40,6 +42,8 @@ struct Seen {
     /// When it was asked, where a hook's time is not taken off.
     heard: Moment,
     drain_owed: Option<Moment>,
+    /// Whatever the traffic does, the app is told by then.
+    latest: Option<Moment>,
     hurried: bool,
     told: Option<Moment>,
     climbed: usize,
@@ -58,7 +62,13 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let drain = |seconds, automatic| Drain { least: SECOND * seconds, automatic };
+    let drain = |seconds, automatic| Drain {
+        least: SECOND * seconds,
+        greatest: SECOND * seconds,
+        until: DrainUntil::Quiet,
+        quiet: SECOND,
+        automatic,
+    };
     let timing = Timing {
         drain: drain(6, false),
         deadline: Some(SECOND * 28),
@@ -72,6 +82,14 @@ fn cases() -> Vec<Case> {
     vec![
         Case { name: "stated", timing: timing.clone() },
         Case { name: "nothing stated", timing: Timing { deadline: None, drain: drain(5, true), ..timing.clone() } },
+        Case {
+            name: "a drain that traffic may stretch",
+            timing: Timing { drain: Drain { greatest: SECOND * 15, ..drain(6, false) }, ..timing.clone() },
+        },
+        Case {
+            name: "a drain that only traffic keeps",
+            timing: Timing { drain: Drain { greatest: SECOND * 9, ..drain(0, false) }, ..timing.clone() },
+        },
         Case { name: "no drain", timing: Timing { deadline: None, drain: drain(0, true), ..timing.clone() } },
         Case {
             name: "ladder",
@@ -186,10 +204,11 @@ fn note(case: &Case, seen: &mut Seen, event: Event) {
                     if matches!(request, Request::Signal(..)) { case.timing.prestop_elapsed } else { Duration::ZERO };
                 seen.asked = Some(seen.now.saturating_sub(used));
                 seen.heard = seen.now;
-                let Drain { least, automatic } = case.timing.drain;
+                let Drain { least, greatest, automatic, .. } = case.timing.drain;
                 let worth_it = !automatic || (seen.ready == Some(true) && worth == Worth::Serves);
                 let owed = seen.ready.is_some() && worth_it && seen.told.is_none();
                 seen.drain_owed = owed.then_some(seen.asked.unwrap_or_default() + least);
+                seen.latest = Some((seen.asked.unwrap_or_default() + greatest).max(seen.now));
             }
         }
         _ => {}
@@ -207,6 +226,9 @@ fn take(case: &Case, seen: &mut Seen, action: Action) -> Result<(), String> {
             let early = seen.drain_owed.is_some_and(|until| seen.now < until);
             if early && !seen.hurried && seen.child.is_none() {
                 return Err("the app is told before the drain's least time".into());
+            }
+            if seen.latest.is_some_and(|latest| seen.now > latest) {
+                return Err("the app is told after the drain's greatest time".into());
             }
         }
         Action::Climb(rung) => {

@@ -75,6 +75,8 @@ pub enum Event {
         /// Whether anything of its tree is left.
         alone: bool,
     },
+    /// How the traffic stands, as seen from outside.
+    Traffic(Lull),
     /// An app that had outlived the child and come to us has ended.
     AppEnded(Ended),
     /// All that were told are gone and the rest has been still for a while.
@@ -116,11 +118,25 @@ pub enum Action {
     Exit(Outcome),
 }
 
+/// How the traffic stands in a drain.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lull {
+    /// It goes on, or nobody has looked yet.
+    Busy,
+    /// As far as the traffic is concerned the drain may end once its least time is over, for this reason.
+    Over(DrainEnd),
+}
+
 /// How the stop starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Hold {
     /// A drain, of which this much is left: a foreign hook may have waited already.
-    Drain(Duration),
+    Drain {
+        /// At the least.
+        least: Duration,
+        /// At the most, while traffic is still seen.
+        greatest: Duration,
+    },
     /// None, for this reason.
     None(NoDrain),
 }
@@ -147,8 +163,14 @@ pub enum NoDrain {
 /// Why the drain is over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DrainEnd {
-    /// Its time is up. A drain that looks at traffic adds its reasons here.
+    /// Its time is up, and nothing else was to be looked at.
     TimeUp,
+    /// Its least time is over, and the traffic has been quiet for the window.
+    Quiet,
+    /// Its least time is over, and no new connection came for the window.
+    NoNew,
+    /// Its greatest length is over, and the traffic still goes on.
+    Greatest,
     /// The child has ended.
     ChildEnded,
     /// Ctrl-C or `sundown stop --now`.

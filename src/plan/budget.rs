@@ -6,6 +6,8 @@ use super::{Drain, Limit, human};
 
 /// What an app keeps of a stated limit at the very least.
 const LEAST_STOP: Duration = Duration::from_secs(1);
+/// Without a stated limit and a stated balancer, traffic does not make a drain longer than this.
+const LONGEST_UNSTATED_DRAIN: Duration = Duration::from_secs(10);
 
 /// The balancers whose deregistration takes a known time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +68,7 @@ impl Budget {
         };
         let stated = matches!(self.limit, Limit::Stated(_));
         let available = limit.saturating_sub(self.margin);
-        let reserve = if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 };
+        let reserve = self.reserve(available);
         if wanted.least + reserve <= available {
             return wanted;
         }
@@ -100,6 +102,40 @@ impl Budget {
         };
         warnings.push(format!("{sum}: {consequence}; {fix}"));
         Drain { least, ..wanted }
+    }
+
+    /// How long the drain may become while traffic is still seen: as long as it was said, or as the budget can spare once
+    /// the app's own stop is kept.
+    pub(super) fn stretch(&self, drain: Drain, said: Option<Duration>, warnings: &mut Vec<String>) -> Drain {
+        let spare = |limit: Duration, kept: Option<Duration>| {
+            let available = limit.saturating_sub(self.margin);
+            available.saturating_sub(kept.unwrap_or(self.reserve(available)))
+        };
+        let greatest = match (said, self.limit) {
+            (Some(said), Limit::Stated(limit)) if said > spare(limit, Some(LEAST_STOP)) => {
+                let cut = spare(limit, Some(LEAST_STOP));
+                warnings.push(format!(
+                    "--drain-timeout {} does not fit --grace-period {}: it is cut to {}, so that the app keeps {}",
+                    human(said),
+                    human(limit),
+                    human(cut),
+                    human(LEAST_STOP)
+                ));
+                cut
+            }
+            (Some(said), _) => said,
+            (None, _) if drain.least.is_zero() => Duration::ZERO,
+            (None, Limit::Stated(limit)) => spare(limit, None),
+            (None, Limit::Assumed(limit, _)) if self.lb.is_some() => spare(limit, None),
+            (None, Limit::Assumed(limit, _)) => spare(limit, None).min(LONGEST_UNSTATED_DRAIN),
+            (None, Limit::Unknown) => LONGEST_UNSTATED_DRAIN,
+        };
+        Drain { greatest: greatest.max(drain.least), ..drain }
+    }
+
+    /// What the app's own stop is to keep.
+    fn reserve(&self, available: Duration) -> Duration {
+        if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 }
     }
 
     fn unlimited(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {

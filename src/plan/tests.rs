@@ -78,13 +78,43 @@ fn a_ladder_is_signals_with_time_between_them() {
 
 #[test]
 fn the_drain_follows_the_balancer_and_the_platform() {
-    let drain = |platform, options: &[&str]| plan_on(platform, options).expect("a plan").drain;
-    assert_eq!(drain(None, &[]), Drain { least: seconds(0), automatic: true });
-    assert_eq!(drain(Some(Platform::Kubernetes), &[]), Drain { least: seconds(5), automatic: true });
-    assert_eq!(drain(Some(Platform::Docker), &[]), Drain { least: seconds(0), automatic: true });
-    assert_eq!(drain(None, &["--lb", "alb"]), Drain { least: seconds(30), automatic: true });
-    assert_eq!(drain(None, &["--lb", "alb", "--drain-delay", "6s"]), Drain { least: seconds(6), automatic: false });
-    assert_eq!(drain(None, &["--drain-delay", "auto", "--lb", "nlb"]), Drain { least: seconds(130), automatic: true });
+    let drain = |platform, options: &[&str]| {
+        let drain = plan_on(platform, options).expect("a plan").drain;
+        (drain.least, drain.automatic)
+    };
+    assert_eq!(drain(None, &[]), (seconds(0), true));
+    assert_eq!(drain(Some(Platform::Kubernetes), &[]), (seconds(5), true));
+    assert_eq!(drain(Some(Platform::Docker), &[]), (seconds(0), true));
+    assert_eq!(drain(None, &["--lb", "alb"]), (seconds(30), true));
+    assert_eq!(drain(None, &["--lb", "alb", "--drain-delay", "6s"]), (seconds(6), false));
+    assert_eq!(drain(None, &["--drain-delay", "auto", "--lb", "nlb"]), (seconds(130), true));
+}
+
+#[test]
+fn traffic_may_stretch_a_drain_as_far_as_the_budget_can_spare() {
+    let greatest = |platform, options: &[&str]| plan_on(platform, options).expect("a plan").drain.greatest;
+    // 58 s less 40 %.
+    let stated = ["--drain-delay", "6s", "--grace-period", "60s"];
+    assert_eq!(greatest(None, &stated), Duration::from_millis(34_800));
+    assert_eq!(
+        greatest(None, &["--drain-delay", "6s", "--grace-period", "60s", "--stop-signal", "TERM 8s"]),
+        seconds(50)
+    );
+    assert_eq!(greatest(None, &["--drain-delay", "6s", "--drain-timeout", "9s"]), seconds(9));
+    assert_eq!(greatest(None, &["--drain-delay", "6s"]), seconds(10), "nothing is stated");
+    assert_eq!(greatest(None, &["--drain-delay", "25s"]), seconds(25));
+    assert_eq!(greatest(Some(Platform::Kubernetes), &[]), seconds(10));
+    assert_eq!(greatest(Some(Platform::Kubernetes), &["--lb", "service"]), Duration::from_millis(16_800));
+    assert_eq!(greatest(None, &["--drain-delay", "0"]), seconds(0), "none was wanted");
+    assert_eq!(greatest(None, &["--drain-delay", "0", "--drain-timeout", "9s"]), seconds(9));
+    assert_eq!(greatest(None, &["--drain-timeout", "9s"]), seconds(9));
+}
+
+#[test]
+fn a_drain_timeout_leaves_the_app_something() {
+    let plan = plan(&["--drain-delay", "6s", "--drain-timeout", "40s", "--grace-period", "30s"]);
+    assert_eq!(plan.drain.greatest, seconds(27));
+    assert!(plan.warnings[0].contains("--drain-timeout 40s"), "{:?}", plan.warnings);
 }
 
 #[test]
@@ -143,6 +173,7 @@ fn bad_values_are_refused_with_the_way_out() {
         (&["--grace-period", "soon"][..], "no duration"),
         (&["--lb", "elb"], "not one of service, alb"),
         (&["--drain-delay", "10s", "--drain-timeout", "5s"], "below --drain-delay 10s"),
+        (&["--drain-until", "idle"], "delay, quiet, no-new"),
         (&["--stop-on", "TERM,KILL"], "cannot be caught"),
         (&["--stop-on", "FOO"], "no signal"),
         (&["--remap-exit", "143"], "143=0"),
@@ -159,10 +190,4 @@ fn bad_values_are_refused_with_the_way_out() {
         let text = refused(options);
         assert!(text.contains(part) && text.contains(options[options.len() - 2]), "{options:?}: {text}");
     }
-}
-
-#[test]
-fn an_option_without_effect_yet_says_so() {
-    let plan = plan(&["--drain-quiet", "2s"]);
-    assert!(plan.warnings[0].contains("no effect yet"), "{:?}", plan.warnings);
 }

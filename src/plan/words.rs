@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LogFormat, SignalTo};
+use super::{DrainUntil, LogFormat, SignalTo};
 use crate::signals::{SigSet, Signal};
 
 /// Longer than this a duration is a typing error.
@@ -24,6 +24,15 @@ pub(super) fn signal_to(text: &str) -> Result<SignalTo, String> {
         "group" => Ok(SignalTo::Group),
         "tree" => Ok(SignalTo::Tree),
         _ => Err("not one of app, child, group, tree".into()),
+    }
+}
+
+pub(super) fn drain_until(text: &str) -> Result<DrainUntil, String> {
+    match text {
+        "delay" => Ok(DrainUntil::Delay),
+        "quiet" => Ok(DrainUntil::Quiet),
+        "no-new" => Ok(DrainUntil::NoNew),
+        _ => Err("not one of delay, quiet, no-new".into()),
     }
 }
 

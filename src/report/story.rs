@@ -21,7 +21,7 @@ pub struct Story {
 }
 
 enum Drained {
-    For(Duration, DrainEnd),
+    For(Duration, DrainEnd, String),
     Not(NoDrain),
 }
 
@@ -36,9 +36,9 @@ impl Story {
         self.drain = Some(Drained::Not(why));
     }
 
-    /// The drain is over.
-    pub fn drained(&mut self, time: Duration, why: DrainEnd) {
-        self.drain = Some(Drained::For(time, why));
+    /// The drain is over; `seen` is what was seen of the traffic, or empty.
+    pub fn drained(&mut self, time: Duration, why: DrainEnd, seen: String) {
+        self.drain = Some(Drained::For(time, why, seen));
     }
 
     /// Somebody was told.
@@ -77,7 +77,7 @@ impl Story {
             let _ = write!(line, "stopped: asked by {}; ", Asked(request, sender));
         }
         match &self.drain {
-            Some(Drained::For(time, why)) => write!(line, "drained {} ({why}); ", human(*time)),
+            Some(Drained::For(time, why, seen)) => write!(line, "drained {} ({why}){seen}; ", human(*time)),
             Some(Drained::Not(why)) => write!(line, "no drain ({why}); "),
             None => Ok(()),
         }
@@ -182,11 +182,12 @@ pub fn begin(request: Request, sender: Option<Sender>, hold: Hold, kill_in: Opti
         None => "no limit is stated, so nothing is killed by sundown".into(),
     };
     match hold {
-        Hold::Drain(time) => {
-            format!(
-                "stop asked for by {asked}: readiness fails, draining for {}, then the app is told; {limit}",
-                human(time)
-            )
+        Hold::Drain { least, greatest } => {
+            let length = match greatest > least {
+                true => format!("at least {}, and {} at most while there is traffic", human(least), human(greatest)),
+                false => human(least),
+            };
+            format!("stop asked for by {asked}: readiness fails, draining for {length}, then the app is told; {limit}")
         }
         Hold::None(why) => format!("stop asked for by {asked}: no drain ({why}), the app is told now; {limit}"),
     }
@@ -210,6 +211,9 @@ impl fmt::Display for DrainEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TimeUp => "its time was up",
+            Self::Quiet => "its least time was over and the traffic quiet",
+            Self::NoNew => "its least time was over and no new connection came",
+            Self::Greatest => "its greatest length was over, and traffic went on",
             Self::ChildEnded => "the child ended",
             Self::Hurry => "cut short on request",
         })

@@ -35,6 +35,7 @@ impl Supervisor {
             }
             Action::TellPatient => {
                 self.tell_left();
+                self.say_what_holds_the_stop();
                 let spoken = self.teller.tell_patient();
                 self.report(spoken, "half of the time is over");
             }
@@ -50,12 +51,14 @@ impl Supervisor {
     fn begin(&mut self, request: Request, hold: Hold) {
         let now = self.now();
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));
-        let line = story::begin(request, self.sender, hold, left);
-        tracing::info!("{line}");
-        self.story.asked(request, self.sender);
+        // Before anybody can read that the stop has begun: what comes from then on is new.
+        self.watch_traffic(hold);
         if let Hold::None(why) = hold {
             self.story.no_drain(why);
         }
+        let line = story::begin(request, self.sender, hold, left);
+        tracing::info!("{line}");
+        self.story.asked(request, self.sender);
         self.board.set_why(format!("stop asked for by {}", Asked(request, self.sender)));
         fallback::note_stop(left);
         let ahead = format!("{line}. If you read this, everything was killed at once before sundown could finish.");
@@ -69,8 +72,9 @@ impl Supervisor {
     async fn release(&mut self, why: DrainEnd) {
         let start = self.lifecycle.clock().map_or(self.now(), |clock| clock.start);
         let time = self.now().saturating_sub(start);
-        self.story.drained(time, why);
-        tracing::info!("the drain is over after {} ({why})", human(time));
+        let seen = self.end_of_traffic_watch();
+        tracing::info!("the drain is over after {} ({why}){seen}", human(time));
+        self.story.drained(time, why, seen);
         if !self.waiting.is_empty() {
             self.answer_waiting(&format!("drained for {}", human(time)));
             // Their answers are on the wire before the app hears.
@@ -213,7 +217,15 @@ impl Supervisor {
 
     fn say_again(&self, request: Request) {
         let next = match self.lifecycle.phase() {
-            Phase::Draining { until } => format!("the drain goes on for {}", human(until.saturating_sub(self.now()))),
+            Phase::Draining { least, .. } if self.now() < least => {
+                format!("the drain goes on for {}", human(least - self.now()))
+            }
+            Phase::Draining { greatest, .. } => {
+                format!(
+                    "the drain goes on while there is traffic, {} at most",
+                    human(greatest.saturating_sub(self.now()))
+                )
+            }
             _ => "the app has been told already".into(),
         };
         tracing::info!("asked again, by {}, which changes nothing: {next}", Asked(request, self.sender));

@@ -83,7 +83,7 @@ impl Supervisor {
         !self.teller.tree.strays().is_empty()
     }
 
-    pub(super) fn status_text(&self) -> String {
+    pub(super) fn status_text(&self, traffic: Option<String>) -> String {
         let mut text = format!(
             "phase    {} ({})\nready    {}\nserving  {}\nchild    pid {}, {}\n",
             self.board.phase(),
@@ -96,6 +96,7 @@ impl Supervisor {
         let _ = writeln!(text, "drain    {}", human(self.plan.drain.least));
         let limit = self.plan.deadline().map_or("not stated".into(), |limit| human(limit + self.plan.kill_margin));
         let _ = writeln!(text, "grace    {limit}");
+        let _ = writeln!(text, "traffic  {}", traffic.unwrap_or("no connection seen".into()));
         for told in self.teller.ledger.told() {
             let _ = writeln!(text, "told     {} to {} (pid {})", told.signal, told.comm.as_str(), told.key.pid);
         }

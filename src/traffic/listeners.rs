@@ -1,7 +1,7 @@
 //! Whether the tree listens: its socket descriptors (/proc/PID/fd) against the kernel's lists (/proc/net, proc_pid_net(5)).
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 
 /// Inodes of sockets that wait for somebody: TCP and Unix listeners, and UDP sockets that are bound and not connected.
@@ -84,15 +84,45 @@ fn unix_row(line: &[u8]) -> Option<u64> {
     (flags & ACCEPTS != 0).then_some(inode)
 }
 
+/// Which of some sockets a set of processes holds.
+#[derive(Default, Debug)]
+pub struct Held {
+    /// Their inodes, sorted, each once.
+    pub inodes: Vec<u64>,
+    /// Whether some process would not show its descriptors: it runs as another user, or is not dumpable (proc(5)).
+    pub some_hidden: bool,
+}
+
+/// Which of the sockets with these inodes the processes have open.
+pub fn held(pids: impl Iterator<Item = i32>, among: &[u64]) -> Held {
+    let mut held = Held::default();
+    for pid in pids {
+        match sockets(pid) {
+            Ok(inodes) => held.inodes.extend(inodes.filter(|inode| among.contains(inode))),
+            // It has ended meanwhile, and hides nothing.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {}
+            Err(_) => held.some_hidden = true,
+        }
+    }
+    held.inodes.sort_unstable();
+    held.inodes.dedup();
+    held
+}
+
 /// Whether the process has one of these sockets open; none if we may not look.
 fn holds_one_of(pid: i32, inodes: &[u64]) -> Option<bool> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    Some(sockets(pid).ok()?.any(|inode| inodes.contains(&inode)))
+}
+
+/// The inodes of the process's sockets.
+fn sockets(pid: i32) -> io::Result<impl Iterator<Item = u64>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?;
     let inode = |entry: fs::DirEntry| {
         let target = fs::read_link(entry.path()).ok()?;
         let inode = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
         str::from_utf8(inode).ok()?.parse::<u64>().ok()
     };
-    Some(entries.flatten().filter_map(inode).any(|inode| inodes.contains(&inode)))
+    Ok(entries.flatten().filter_map(inode))
 }
 
 #[cfg(test)]

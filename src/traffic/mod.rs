@@ -1,3 +1,21 @@
-//! The app's traffic, seen from outside. For now: whether the app listens on anything at all.
+//! The app's traffic, seen from outside: what listens, which connections there are, and whether a request is in flight
+//! on them. Nothing here speaks to the app, or opens, shuts or alters a socket of its.
+//!
+//! ```text
+//! diag (sock_diag) ----+
+//! proc_net (/proc) ----+--> sampler --> inflight --> Seen
+//! ours (whose?) -------+
+//! ```
 
 pub mod listeners;
+
+pub mod ack_mode;
+pub mod closed;
+pub mod diag;
+pub mod inflight;
+pub mod ours;
+pub mod proc_net;
+pub mod sampler;
+
+#[cfg(test)]
+mod live;
