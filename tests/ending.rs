@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::SUNDOWN;
-use common::instance::{Instance, Launch, children, until};
+use common::instance::{Instance, Launch, between, children, secs, until};
 
 /// What a busy machine may take beyond what was asked of it.
 const LATE: Duration = Duration::from_secs(1);
@@ -19,16 +19,6 @@ fn no_root() -> bool {
 
 fn as_pid_1(options: &[&str]) -> Launch {
     Launch::sundown(options).pid1()
-}
-
-/// Fails unless `took` lies between the two.
-#[track_caller]
-fn between(took: Duration, least: Duration, most: Duration) {
-    assert!((least..=most).contains(&took), "{took:?} is not between {least:?} and {most:?}");
-}
-
-fn secs(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
 }
 
 /// Sends a signal to a process of ours, whose pid is one here.

@@ -7,7 +7,7 @@ mod http;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -303,7 +303,7 @@ fn with_few_descriptors_it_works() {
 
 #[test]
 fn a_terminal_that_nobody_reads_stops_nothing() {
-    let (master, slave) = pty();
+    let (master, slave) = common::session::open_pty();
     let path = std::fs::read_link(format!("/proc/self/fd/{}", slave.as_raw_fd())).expect("a terminal");
     let _ = fill(common::text(&path));
     // Room for less than a line of ours: poll(2) calls it writable, and a plain write would wait for the rest.
@@ -320,19 +320,4 @@ fn a_terminal_that_nobody_reads_stops_nothing() {
     process.signal(libc::SIGTERM);
     assert_eq!(common::wait(&mut process.0), Some(143));
     assert!(!flags(&slave).contains(OFlag::O_NONBLOCK), "what the child shares is as it was");
-}
-
-fn pty() -> (OwnedFd, OwnedFd) {
-    // SAFETY: takes flags.
-    let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
-    let master = Errno::result(master).expect("a pseudo-terminal");
-    // SAFETY: takes a number.
-    Errno::result(unsafe { libc::unlockpt(master) }).expect("it is ours");
-    // SAFETY: takes numbers; TIOCGPTPEER opens the other side.
-    let slave = unsafe { libc::ioctl(master, libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
-    let slave = Errno::result(slave).expect("its other side");
-    // SAFETY: the descriptor is new and nobody else's.
-    let master = unsafe { OwnedFd::from_raw_fd(master) };
-    // SAFETY: as above.
-    (master, unsafe { OwnedFd::from_raw_fd(slave) })
 }

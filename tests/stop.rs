@@ -7,7 +7,7 @@ mod http;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::instance::{Instance, Launch, until};
+use common::instance::{Instance, Launch, between, secs, until};
 
 /// What a busy machine may take beyond what was asked of it.
 const LATE: Duration = Duration::from_secs(1);
@@ -30,16 +30,6 @@ fn serving(launch: impl FnOnce(&[&str]) -> Launch, options: &[&str], app: &[&str
 
 fn as_pid_1(options: &[&str]) -> Launch {
     Launch::sundown(options).pid1()
-}
-
-/// Fails unless `took` lies between the two.
-#[track_caller]
-fn between(took: Duration, least: Duration, most: Duration) {
-    assert!((least..=most).contains(&took), "{took:?} is not between {least:?} and {most:?}");
-}
-
-fn secs(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
 }
 
 // The drain.

@@ -181,6 +181,17 @@ fn until_it_can_hear(pid: i32) {
     });
 }
 
+/// Fails unless `took` lies between the two.
+#[track_caller]
+pub fn between(took: Duration, least: Duration, most: Duration) {
+    assert!((least..=most).contains(&took), "{took:?} is not between {least:?} and {most:?}");
+}
+
+/// Seconds, for short.
+pub fn secs(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
 /// Waits for a condition, [`BOUND`] at most.
 #[track_caller]
 pub fn until(what: &str, is_so: impl FnMut() -> bool) {

@@ -33,6 +33,10 @@ impl Session {
     /// Starts a program as leader of a new session with that terminal on 0, 1 and 2.
     pub fn start(command: &mut Command) -> Self {
         let (master, slave) = open_pty();
+        // What is typed is not shown: only what the programs say is to be seen.
+        let mut settings = tcgetattr(&slave).expect("a terminal");
+        settings.local_flags.remove(LocalFlags::ECHO);
+        tcsetattr(&slave, SetArg::TCSANOW, &settings).expect("a terminal");
         let copy = || slave.try_clone().expect("a descriptor");
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let lead = || {
@@ -146,7 +150,8 @@ impl Drop for Session {
     }
 }
 
-fn open_pty() -> (OwnedFd, OwnedFd) {
+/// A new pseudo-terminal: our end and the other.
+pub fn open_pty() -> (OwnedFd, OwnedFd) {
     // SAFETY: takes flags.
     let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
     let master = Errno::result(master).expect("a pseudo-terminal");
@@ -158,10 +163,5 @@ fn open_pty() -> (OwnedFd, OwnedFd) {
     // SAFETY: the descriptor is new and nobody else's.
     let master = unsafe { OwnedFd::from_raw_fd(master) };
     // SAFETY: as above.
-    let slave = unsafe { OwnedFd::from_raw_fd(slave) };
-    // What is typed is not shown: only what the programs say is to be seen.
-    let mut settings = tcgetattr(&slave).expect("a terminal");
-    settings.local_flags.remove(LocalFlags::ECHO);
-    tcsetattr(&slave, SetArg::TCSANOW, &settings).expect("a terminal");
-    (master, slave)
+    (master, unsafe { OwnedFd::from_raw_fd(slave) })
 }
