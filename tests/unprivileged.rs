@@ -72,7 +72,7 @@ fn as_nobody_where_proc_hides_others() {
 }
 
 #[test]
-fn without_dev_null_and_shell() {
+fn without_any_device() {
     works("mount -t tmpfs none /dev", &NOBODY);
 }
 
