@@ -58,9 +58,20 @@ impl Container {
         until(text, || self.said("stdout").contains(text));
     }
 
-    /// Asks it to stop, as the engine does, as soon as there is somebody to ask.
+    /// Asks it to stop, as the engine does, as soon as there is somebody to ask: before that it is runc's own process that
+    /// would hear.
     fn stop(&self) {
-        until("the container takes a signal", || self.runc(&["kill", &self.id, "TERM"]));
+        let mut pid = 0;
+        until("the container runs", || {
+            let mut command = Command::new("runc");
+            command.args(["state", &self.id]).stderr(Stdio::null());
+            let state = String::from_utf8(command.output().expect("runc").stdout).expect("JSON");
+            let number = |text: &str| text.trim_start_matches([':', ' ']).split(',').next()?.trim().parse().ok();
+            pid = state.split_once("\"pid\"").and_then(|(_, rest)| number(rest)).unwrap_or(0);
+            pid != 0
+        });
+        common::instance::until_it_can_hear(pid);
+        assert!(self.runc(&["kill", &self.id, "TERM"]), "{}", self.said("stderr"));
     }
 
     fn code(&mut self) -> Option<i32> {

@@ -172,7 +172,7 @@ fn pid_1_below(unshare: u32) -> i32 {
 
 /// Waits until the process is sundown, which blocks all signals first of all, and not what goes before it: to `unshare` as
 /// PID 1, a signal is nothing, and to `setpriv` it is the end.
-fn until_it_can_hear(pid: i32) {
+pub fn until_it_can_hear(pid: i32) {
     until("sundown can hear", || {
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
         let line = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
