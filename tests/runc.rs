@@ -88,7 +88,7 @@ fn a_program_without_a_handler_stops_in_an_image_that_has_nothing_else() {
 
 #[test]
 fn a_hook_drains_in_an_image_that_has_nothing_else() {
-    let words = [&["/sundown", "--drain-delay", "1s"][..], &BARE].concat();
+    let words = [&["/sundown", "--drain-delay", "1s", "--ready-check", "running"][..], &BARE].concat();
     let Some(mut container) = Container::of_nobody().without_shell().run(&words) else { return };
     until("it is ready", || container.exec(&["/sundown", "ready"]).code == Some(0));
     let status = container.exec(&["/sundown", "status"]);
@@ -106,11 +106,7 @@ fn a_hook_drains_in_an_image_that_has_nothing_else() {
 fn who_came_by_exec_is_neither_told_nor_waited_for() {
     let Some(mut container) = Container::of_nobody().run(&["/sundown", "--", "sh", "-c", APP]) else { return };
     container.wait_stdout("up");
-    // One that a session has left behind, and that does not stop by itself.
-    let stubborn = "trap '' TERM; while :; do sleep 0.05; done";
-    let leave = format!("setsid sh -c \"{stubborn}\" </dev/null >/dev/null 2>&1 &");
-    assert_eq!(container.exec(&["sh", "-c", &leave]).code, Some(0));
-    // One that is still there.
+    leave_behind(&container, "trap '' TERM;");
     let session = common::directory();
     let said = common::write(&session, "stdout", "", 0o600);
     let script = "trap 'echo told' TERM; echo here; while :; do sleep 0.05; done";
@@ -118,14 +114,36 @@ fn who_came_by_exec_is_neither_told_nor_waited_for() {
     command.stdin(Stdio::null()).stdout(std::fs::File::create(&said).expect("a file")).stderr(Stdio::null());
     let mut shell = common::spawn(&mut command);
     until("the session is there", || common::read(&said).contains("here"));
-    let asked = Instant::now();
     container.stop();
+    container.wait_stdout("clean");
+    let clean = Instant::now();
     assert_eq!(container.code(), Some(5), "{}", container.stderr());
-    // The app takes 0.3 s, and strangers get a second between TERM and KILL.
-    between(asked.elapsed(), secs(0.3), secs(4.0));
+    // Who is left behind gets a second between TERM and KILL; what is more is the test's own.
+    between(clean.elapsed(), secs(0.8), secs(1.5));
     assert_eq!(container.stdout(), ALL);
     common::wait(&mut shell);
     assert_eq!(common::read(&said), "here\n");
+}
+
+#[test]
+fn an_orphan_of_an_exec_that_ends_on_term_delays_nothing() {
+    let Some(mut container) = Container::of_nobody().run(&["/sundown", "--", "sh", "-c", APP]) else { return };
+    container.wait_stdout("up");
+    leave_behind(&container, "");
+    container.stop();
+    container.wait_stdout("clean");
+    let clean = Instant::now();
+    assert_eq!(container.code(), Some(5), "{}", container.stderr());
+    between(clean.elapsed(), secs(0.0), secs(0.8));
+    assert_eq!(container.stdout(), ALL);
+}
+
+/// Leaves a process behind by an exec that has ended. What the script makes the shell ignore, the process ignores too.
+#[track_caller]
+fn leave_behind(container: &oci::Running, script: &str) {
+    let script = format!("{script} setsid sleep 100 </dev/null >/dev/null 2>&1 &");
+    let output = container.exec(&["sh", "-c", &script]);
+    assert_eq!((output.code, &*output.stderr), (Some(0), ""));
 }
 
 #[test]
