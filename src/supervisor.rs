@@ -233,6 +233,9 @@ impl Supervisor {
         }
         loop {
             if let Some(outcome) = self.outcome.take() {
+                // Nobody reads the orders any more, so that who asks from here on is told at once that we are going: a hook
+                // that waited would be killed by our exit.
+                drop(inbox);
                 return self.finish(outcome).await;
             }
             let wake = self.wake();

@@ -44,6 +44,26 @@ fn is_refused(output: &Output, part: &str) {
 // The preStop hook.
 
 #[test]
+fn a_hook_that_comes_at_the_very_end_is_answered_and_not_killed() {
+    if no_root() {
+        return;
+    }
+    let mut instance = Launch::sundown(&[]).pid1().env("APP", "1").start(&["{app}", "catch=TERM"]);
+    instance.wait_record("app up");
+    // What an exec session has left behind keeps sundown for a moment when the app is gone.
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/app.py");
+    let record = instance.file("record").display().to_string();
+    let stray = format!("({} {fixture} {record} name=stray catch=TERM cleanup=0.9 &)", common::instance::python());
+    assert_eq!(common::wait(&mut common::spawn(instance.exec(&["sh", "-c", &stray]).env("APP", "1"))), Some(0));
+    instance.wait_record("stray up");
+    instance.signal(libc::SIGTERM);
+    instance.wait_record("stray heard SIGTERM");
+    succeeds(&inside(&instance, &["prestop"]), "going down");
+    is_refused(&inside(&instance, &["ready"]), "going down");
+    assert_eq!(instance.wait().0, 0, "{}", instance.log());
+}
+
+#[test]
 fn a_hook_and_a_term_are_one_stop_and_one_drain() {
     if no_root() {
         return;

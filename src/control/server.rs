@@ -102,7 +102,11 @@ async fn read(stream: &mut UnixStream) -> io::Result<Option<Ask>> {
 
 async fn answer(ask: Ask, orders: &UnboundedSender<Order>) -> Reply {
     let (reply, answered) = oneshot::channel();
-    let going_down = || Reply::ok("the container is going down already");
+    // To a hook that is as good as done; to a probe it is a no.
+    let going_down = || {
+        let code = u8::from(!matches!(ask, Ask::PreStop | Ask::Stop | Ask::StopNow));
+        Reply { code, text: "the container is going down already".into() }
+    };
     if orders.send(Order::Asked(ask, reply)).is_err() {
         return going_down();
     }
