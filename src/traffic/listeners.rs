@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::traffic::diag;
+
 /// Inodes of sockets that wait for somebody: TCP and Unix listeners, and UDP sockets that are bound and not connected.
 #[derive(Default, Debug)]
 struct Listening {
@@ -32,19 +34,43 @@ pub fn listens(pids: impl Iterator<Item = i32>, ports: &[u16], own_inode: Option
 }
 
 impl Listening {
+    /// Asks the kernel for its listeners alone, where it can be asked: /proc/net/tcp holds every connection as well, and a
+    /// look while somebody probes must not cost more the busier the app is.
     fn read() -> Self {
         let mut all = Self::default();
-        for (file, state) in [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")] {
-            each_row(file, |row| {
-                let Some((port, inode)) = inet_row(str::from_utf8(row).unwrap_or_default(), state) else { return };
-                all.inodes.push(inode);
-                if state == "0A" {
-                    all.tcp_ports.push((port, inode));
-                }
-            });
+        let asked = all.ask_for_tcp();
+        if asked.is_err() {
+            all = Self::default();
+            all.read_tcp();
+        }
+        for file in ["udp", "udp6"] {
+            each_row(file, |row| all.inodes.extend(inet_row(row, "07").map(|(_, inode)| inode)));
         }
         each_row("unix", |row| all.inodes.extend(unix_row(row)));
         all
+    }
+
+    fn ask_for_tcp(&mut self) -> Result<(), diag::Error> {
+        let mut client = diag::Client::open()?;
+        for family in diag::Family::BOTH {
+            client.dump(family, diag::States::LISTENING, &[], &mut |row| self.add_tcp(row.local.port(), row.inode))?;
+        }
+        Ok(())
+    }
+
+    fn read_tcp(&mut self) {
+        for file in ["tcp", "tcp6"] {
+            each_row(file, |row| {
+                if let Some((port, inode)) = inet_row(row, "0A") {
+                    self.add_tcp(port, inode);
+                }
+            });
+        }
+    }
+
+    fn add_tcp(&mut self, port: u16, inode: u64) {
+        self.inodes.push(inode);
+        self.tcp_ports.push((port, inode));
     }
 }
 
@@ -62,8 +88,8 @@ fn each_row(list: &str, mut take: impl FnMut(&[u8])) {
 }
 
 /// `0: 0100007F:1F90 00000000:0000 0A ... uid timeout inode`: the local port and the inode.
-fn inet_row(line: &str, state: &str) -> Option<(u16, u64)> {
-    let mut fields = line.split_whitespace();
+fn inet_row(line: &[u8], state: &str) -> Option<(u16, u64)> {
+    let mut fields = str::from_utf8(line).ok()?.split_whitespace();
     let local = fields.nth(1)?;
     if fields.nth(1)? != state {
         return None;
@@ -144,12 +170,27 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_and_its_list_agree() {
+        let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port");
+        let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ports = [&listener, &other].map(|socket| socket.local_addr().expect("its address").port());
+        let (mut asked, mut listed) = (Listening::default(), Listening::default());
+        asked.ask_for_tcp().expect("the kernel can be asked");
+        listed.read_tcp();
+        for port in ports {
+            let find = |all: &Listening| all.tcp_ports.iter().find(|(known, _)| *known == port).copied();
+            assert!(find(&asked).is_some());
+            assert_eq!(find(&asked), find(&listed));
+        }
+    }
+
+    #[test]
     fn rows_are_read_and_garbage_is_not() {
         let row = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0 100 0 0 10 0";
-        assert_eq!(inet_row(row, "0A"), Some((8080, 12345)));
-        assert_eq!(inet_row(row, "07"), None);
-        assert_eq!(inet_row("", "0A"), None);
-        assert_eq!(inet_row("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when", "0A"), None);
+        assert_eq!(inet_row(row.as_bytes(), "0A"), Some((8080, 12345)));
+        assert_eq!(inet_row(row.as_bytes(), "07"), None);
+        assert_eq!(inet_row(b"", "0A"), None);
+        assert_eq!(inet_row(b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when", "0A"), None);
         let row = b"0000000000000000: 00000002 00000000 00010000 0001 01 4242 /run/x.sock";
         assert_eq!(unix_row(row), Some(4242));
         assert_eq!(unix_row(b"0: 2 0 0 1 3 4243"), None);
