@@ -116,7 +116,8 @@ struct Supervisor {
     /// Who sent the stop request that is being handled.
     sender: Option<Sender>,
     own_endpoint: Option<u64>,
-    listening: bool,
+    /// Whether the app listened at the last look; none before it ever did.
+    listening: Option<bool>,
     watch: Watch,
     /// The look at the traffic, from the stop request on.
     traffic: Option<traffic::Watch>,
@@ -187,7 +188,7 @@ impl Supervisor {
             termination,
             sender: None,
             own_endpoint: None,
-            listening: false,
+            listening: None,
             watch: Watch::default(),
             traffic: None,
             told_at: None,
@@ -377,11 +378,16 @@ impl Supervisor {
     }
 
     async fn note_listening(&mut self, listens: bool) {
+        let before = self.listening;
+        if !listens && before.is_none() {
+            // Not up yet: not ready, and no proof that it is dead.
+            return;
+        }
+        self.listening = Some(listens);
         if self.plan.live_check == Some(Check::Listening) {
             self.board.set_alive(listens);
         }
-        if self.plan.ready_check == Check::Listening && listens != self.listening {
-            self.listening = listens;
+        if self.plan.ready_check == Check::Listening && before != Some(listens) {
             self.handle(Event::Ready(listens)).await;
         }
     }

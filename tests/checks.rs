@@ -103,16 +103,22 @@ fn an_app_is_ready_when_it_listens() {
 }
 
 #[test]
-fn an_app_that_stops_listening_is_not_ready_any_more() {
+fn an_app_that_stops_listening_is_neither_ready_nor_alive_any_more() {
     let address = http::free_address();
-    let program = ["sh", "-c", "{app} name=front port=0 catch=USR1 & {app} name=back catch=TERM; wait"];
-    let instance = Launch::sundown(&["--http", &address.to_string()]).start(&program);
-    instance.wait_record("front up");
+    let front = "(sleep 0.7; exec {app} name=front port=0 catch=USR1) &";
+    let program = ["sh", "-c", &format!("{front} {{app}} name=back catch=TERM; wait")];
+    let options = ["--http", &address.to_string(), "--live-check", "listening"];
+    let instance = Launch::sundown(&options).start(&program);
     instance.wait_record("back up");
+    let alive = || http::get(address, "/livez").0;
+    assert_eq!((http::get(address, "/readyz").0, alive()), (503, 200), "not up yet is not dead");
+    instance.wait_record("front up");
     http::wait_for_status(address, "/readyz", 200);
+    assert_eq!(alive(), 200);
     instance.signal(libc::SIGUSR1);
     instance.wait_record("front clean");
     http::wait_for_status(address, "/readyz", 503);
+    assert_eq!(alive(), 503);
 }
 
 #[test]

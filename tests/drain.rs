@@ -154,3 +154,23 @@ fn a_stop_that_takes_long_says_what_may_hold_it() {
     assert_eq!(instance.wait().0, 0, "{}", instance.log());
     assert_eq!(answer.join().expect("the client").0, 200);
 }
+
+#[test]
+fn an_app_whose_listeners_cannot_be_told_from_others_is_said() {
+    if !common::is_root("changing the user") {
+        return;
+    }
+    // The app is another user's, and sundown may not look into its descriptors.
+    let blind = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
+    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let options = ["--log-format", "text", "--drain-delay", "300ms", "--drain-timeout", "9s"];
+    let mut instance =
+        Launch::sundown(&options).through(&blind).start(&[&other[..], &["{app}", "catch=TERM", "port=0"]].concat());
+    instance.wait_record("app up");
+    let took = stop(&mut instance);
+    // By their cgroup they can be, where that is not shared by all that runs here.
+    let by_cgroup = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let is_told = instance.log().contains("its listeners cannot be told from others'");
+    assert_eq!(is_told, !by_cgroup, "{}", instance.log());
+    assert!(by_cgroup || took < Duration::from_secs(1) + ENOUGH, "{took:?}: {}", instance.log());
+}

@@ -69,7 +69,8 @@ impl Board {
             phase: Cell::new(PHASES[0]),
             ready: Cell::new(false),
             serving: Cell::new(false),
-            alive: Cell::new(live_check.map(|check| *check == Check::Running)),
+            // Alive until the contrary is proven.
+            alive: Cell::new(live_check.map(|_| true)),
             why: RefCell::new("the app has not been ready yet".into()),
             figures: Figures::default(),
             orders,

@@ -72,7 +72,6 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
     if which == Which::Live {
         // Alive until the contrary is proven; not ready until it is.
         judge.hear(true);
-        let _ = orders.send(Order::Checked(which, true));
     }
     loop {
         let passed = match &check {

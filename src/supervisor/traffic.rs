@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Supervisor;
 use crate::lifecycle::{DrainEnd, Event, Hold, Lull, Moment, Phase};
 use crate::plan::{DrainUntil, human};
-use crate::traffic::ours::{Hints, own_cgroup};
+use crate::traffic::ours::{Found, Hints, own_cgroup};
 use crate::traffic::sampler::{Level, Sampler, Seen};
 
 /// The watch over one drain.
@@ -24,7 +24,12 @@ impl Supervisor {
     /// enough; without a drain the app's ports are taken down, as long as it listens on them, and no more.
     pub(super) fn watch_traffic(&mut self, hold: Hold) {
         let began = self.now();
-        let mut sampler = self.new_sampler();
+        let (mut sampler, found) = self.new_sampler();
+        if found == Found::Not && matches!(hold, Hold::Drain { .. }) && self.listens() {
+            tracing::warn!(
+                "the app's traffic cannot be seen, since its listeners cannot be told from others': the drain has its least length (--ports names them)"
+            );
+        }
         let (lull, due) = match hold {
             Hold::None(_) => (Lull::Over(DrainEnd::TimeUp), None),
             Hold::Drain { least, greatest } => {
@@ -36,11 +41,11 @@ impl Supervisor {
         self.traffic = Some(Watch { sampler, began, due, last: None, lull });
     }
 
-    fn new_sampler(&mut self) -> Sampler {
+    fn new_sampler(&self) -> (Sampler, Found) {
         let hints = Hints { ports: self.plan.ports.clone(), own_endpoint: self.own_endpoint, cgroup: own_cgroup() };
         let mut sampler = Sampler::new(hints);
-        sampler.find(self.teller.tree.nodes().iter().map(|node| node.stat.key.pid));
-        sampler
+        let found = sampler.find(self.teller.tree.nodes().iter().map(|node| node.stat.key.pid));
+        (sampler, found)
     }
 
     pub(super) fn traffic_due(&self) -> Option<Moment> {
@@ -111,7 +116,7 @@ impl Supervisor {
             Some(watch) => watch.sampler.sample(now, &|_| false),
             None => {
                 self.teller.tree.look();
-                self.new_sampler().sample(now, &|_| false)
+                self.new_sampler().0.sample(now, &|_| false)
             }
         };
         let totals = seen.totals;

@@ -141,14 +141,24 @@ fn holds_one_of(pid: i32, inodes: &[u64]) -> Option<bool> {
 }
 
 /// The inodes of the process's sockets.
+///
+/// # Errors
+/// EACCES: it is not ours to look into. Root of a container has CAP_DAC_OVERRIDE and so may list another user's descriptors,
+/// but without CAP_SYS_PTRACE not read one (proc_pid_fd(5)).
 fn sockets(pid: i32) -> io::Result<impl Iterator<Item = u64>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?;
+    let mut entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().peekable();
+    if let Some(first) = entries.peek()
+        && let Err(error) = fs::read_link(first.path())
+        && error.raw_os_error() == Some(libc::EACCES)
+    {
+        return Err(error);
+    }
     let inode = |entry: fs::DirEntry| {
         let target = fs::read_link(entry.path()).ok()?;
         let inode = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
         str::from_utf8(inode).ok()?.parse::<u64>().ok()
     };
-    Ok(entries.flatten().filter_map(inode))
+    Ok(entries.filter_map(inode))
 }
 
 #[cfg(test)]
