@@ -1,4 +1,4 @@
-//! The subcommands: the client's end of the control socket, and `sleep`.
+//! The subcommands: the client's end of the control socket, and those that need no instance, `sleep` and `explain`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,11 +10,13 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::{Ask, Reply, address, is_trusted, prefix};
 use crate::plan;
+use crate::report::advice;
 
 /// Runs a subcommand and gives its exit code: 0 for yes or done, 1 for no or a failure, 2 for bad usage.
 pub fn run(name: &str, words: &[OsString]) -> u8 {
     let reply = match name {
         "sleep" => sleep(words),
+        "explain" => explain(words),
         _ => talk(name, words),
     };
     let (code, text) = match reply {
@@ -154,6 +156,16 @@ fn ask_instance(mut stream: UnixStream, ask: Ask) -> io::Result<Reply> {
         (None, Ask::PreStop | Ask::Stop | Ask::StopNow) => Ok(Reply::ok("the instance has ended")),
         (None, _) => Ok(Reply::no("the instance has ended")),
     }
+}
+
+fn explain(words: &[OsString]) -> Result<Reply, Failure> {
+    match words {
+        [] => advice::explain(None),
+        [code] => advice::explain(Some(&code.to_string_lossy())),
+        _ => return Err(Failure::Usage("one code is wanted, such as SD101; without one all are listed".into())),
+    }
+    .map(Reply::ok)
+    .map_err(Failure::Run)
 }
 
 fn sleep(words: &[OsString]) -> Result<Reply, Failure> {

@@ -12,6 +12,7 @@ use crate::check::Check;
 use crate::http::{Answers, Verdict, Visitor};
 use crate::lifecycle::PHASES;
 use crate::plan::Plan;
+use crate::report::advice::{Advice, Given, Id};
 use crate::supervisor::Order;
 use crate::traffic::probers::Probers;
 
@@ -27,6 +28,8 @@ pub struct Board {
     why: RefCell<Cow<'static, str>>,
     /// The figures.
     pub figures: Figures,
+    /// The advice that was given.
+    pub given: Given,
     orders: UnboundedSender<Order>,
     looks_on_demand: bool,
     looked: Cell<Option<Instant>>,
@@ -35,6 +38,8 @@ pub struct Board {
     pub probers: RefCell<Probers>,
     panics: bool,
     grace: Option<Duration>,
+    /// Whether nobody has said which balancer there is, or how long it takes.
+    is_unnamed: bool,
 }
 
 /// Counts since the start.
@@ -54,6 +59,10 @@ pub struct Figures {
     pub reaped: Cell<u64>,
     /// Requests answered by the endpoint.
     pub requests: Cell<u64>,
+    /// Those of them for /servez.
+    pub servez: Cell<u64>,
+    /// Connections that came after the app was told.
+    pub late: Cell<u64>,
 }
 
 /// Counts one more.
@@ -63,7 +72,7 @@ pub fn count(figure: &Cell<u64>) {
 
 impl Board {
     /// A board for an app that has not started yet.
-    pub fn new(plan: &Plan, orders: UnboundedSender<Order>, began: Instant) -> Self {
+    pub fn new(plan: &Plan, given: Given, orders: UnboundedSender<Order>, began: Instant) -> Self {
         let (ready_check, live_check) = (&plan.ready_check, plan.live_check.as_ref());
         Self {
             phase: Cell::new(PHASES[0]),
@@ -73,12 +82,14 @@ impl Board {
             alive: Cell::new(live_check.map(|_| true)),
             why: RefCell::new("the app has not been ready yet".into()),
             figures: Figures::default(),
+            given,
             orders,
             looks_on_demand: *ready_check == Check::Listening || live_check == Some(&Check::Listening),
             looked: Cell::new(None),
             began,
             probers: RefCell::new(Probers::new(plan.drain.unhealthy_threshold)),
             panics: plan.panic_on_request,
+            is_unnamed: plan.balancer_is_unnamed,
             grace: plan.deadline().map(|limit| limit + plan.kill_margin),
         }
     }
@@ -116,6 +127,11 @@ impl Board {
         self.verdict(self.ready.get())
     }
 
+    /// Whether nobody has ever asked for /readyz or /servez.
+    pub fn is_unasked(&self) -> bool {
+        self.figures.servez.get() == 0 && self.probers.borrow().iter().next().is_none()
+    }
+
     fn verdict(&self, ok: bool) -> Verdict {
         Verdict { ok, text: format!("{}: {}", self.phase.get(), self.why.borrow()) }
     }
@@ -134,10 +150,19 @@ impl Answers for Board {
     fn readyz(&self, visitor: &Visitor) -> Verdict {
         let verdict = self.ready();
         self.probers.borrow_mut().asked(self.began.elapsed(), visitor, !verdict.ok);
+        if self.is_unnamed && visitor.is_cloud_balancer() {
+            self.given.give(&Advice::new(
+                Id::UnnamedBalancer,
+                format!("{visitor} asks for /readyz, and neither --lb nor --drain-delay is set"),
+                "such a balancer sends on for 17 s to two minutes after a target has failed, longer than the drain",
+                "set SUNDOWN_LB to alb, nlb or gclb",
+            ));
+        }
         verdict
     }
 
     fn servez(&self) -> Verdict {
+        count(&self.figures.servez);
         self.look_again();
         self.verdict(self.serving.get())
     }

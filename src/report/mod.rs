@@ -1,5 +1,6 @@
 //! What we say: log lines, the termination message, the figures, and the board that others read.
 
+pub mod advice;
 pub mod board;
 pub mod drained;
 pub mod log;

@@ -27,6 +27,7 @@ impl Supervisor {
             tokio::time::sleep(LOOK).await;
         }
         let code = apply(&self.plan.exit, &outcome, self.teller.ledger.sent());
+        self.examine_end(&outcome);
         self.last_words(&outcome, code);
         code
     }
