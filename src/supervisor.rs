@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 mod act;
+mod autopsy;
 mod checks;
 mod examine;
 mod finish;
@@ -136,6 +137,7 @@ struct Supervisor {
     /// The look at the traffic, from the stop request on.
     traffic: Option<traffic::Watch>,
     told_at: Option<Moment>,
+    cpu_before: autopsy::CpuBefore,
     /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
     left: Option<Moment>,
     voice: Voice,
@@ -203,6 +205,7 @@ impl Supervisor {
             watch: Watch::default(),
             traffic: None,
             told_at: None,
+            cpu_before: autopsy::CpuBefore::default(),
             left: None,
             voice: Voice::Own,
             told_held: crate::signals::SigSet::EMPTY,

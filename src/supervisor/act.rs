@@ -62,6 +62,8 @@ impl Supervisor {
         let line = story::begin(request, self.sender, hold, left);
         tracing::info!("{line}");
         self.story.asked(request, self.sender);
+        let why_none = if let Hold::None(why) = hold { format!("; no drain: {why}") } else { String::new() };
+        self.story.note(now, format!("stop asked for by {}{why_none}", Asked(request, self.sender)));
         self.board.set_why(format!("stop asked for by {}", Asked(request, self.sender)));
         fallback::note_stop(left);
         let ahead = format!("{line}. If you read this, everything was killed at once before sundown could finish.");
@@ -86,6 +88,7 @@ impl Supervisor {
             Some(Lesson::Note(text)) => tracing::info!("{text}"),
             None => {}
         }
+        self.story.note(self.now(), format!("the drain was over ({why}){text}"));
         self.story.drained(time, why, text);
         self.examine_probers(start, why);
         if !self.waiting.is_empty() {
@@ -145,6 +148,7 @@ impl Supervisor {
                 Ok(end) => {
                     tracing::info!("{signal} sent to {name} (pid {}): {why}; {}", key.pid, self.outlook());
                     self.story.told(comm, key, signal);
+                    self.story.note(self.now(), format!("{signal} to {name} (pid {})", key.pid));
                     if let Some(end) = end {
                         self.wait_for_end(end);
                     }
@@ -196,6 +200,7 @@ impl Supervisor {
         }
         let began = self.now();
         let seen = self.teller.watch();
+        self.note_cpu();
         let now = self.now();
         // Looking at a large process table must not cost more than a little of a core.
         self.watch.due = self.watch.due.map(|due| due.max(now + (now - began) * 40));
@@ -246,6 +251,8 @@ impl Supervisor {
 
     fn kill(&mut self, why: KillReason) {
         tracing::warn!("killing what is left: {why}");
+        self.story.note(self.now(), format!("what was left was killed: {why}"));
+        self.autopsy();
         self.kill_all();
     }
 

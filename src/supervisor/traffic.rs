@@ -155,6 +155,18 @@ impl Supervisor {
         })
     }
 
+    /// The app's connections, one by one.
+    pub(super) fn app_connections(&mut self) -> Vec<Connection> {
+        let skip = self.not_clients();
+        let mut connections = Vec::new();
+        let mut take = |connection: &Connection| connections.push(*connection);
+        match &mut self.traffic {
+            Some(watch) => watch.sampler.each_connection(&skip, &mut take),
+            None => self.new_sampler().0.each_connection(&skip, &mut take),
+        }
+        connections
+    }
+
     /// Connections that came since the drain was over.
     pub(super) fn late_arrivals(&mut self) -> u32 {
         let now = self.now();

@@ -15,8 +15,9 @@ pub mod program;
 pub mod teller;
 pub mod walk;
 
+use crate::signals::Signal;
 use helpers::Helpers;
-use process::{Key, Mask, Node, Reader, Stat};
+use process::{Key, Mask, Node, Reaction, Reader, Stat};
 use program::{Kind, Program};
 
 /// The variable that marks the child's tree, without `SUNDOWN_`.
@@ -167,6 +168,16 @@ impl Tree {
     pub fn exec_form(&self, node: &Node) -> String {
         let line = std::fs::read(format!("/proc/{}/cmdline", node.stat.key.pid)).unwrap_or_default();
         program::exec_form(&line)
+    }
+
+    /// What a process does with a signal; none where that cannot be seen.
+    pub fn reaction(&mut self, pid: i32, signal: Signal) -> Option<Reaction> {
+        self.reader.reaction(pid, signal)
+    }
+
+    /// Where in the kernel a process waits.
+    pub fn waits_in(&mut self, pid: i32) -> Option<String> {
+        self.reader.waits_in(pid)
     }
 
     /// The members that have dead children which they have not reaped, as of the last look, and how many each.
