@@ -29,7 +29,7 @@ use crate::http;
 use crate::lifecycle::{Actions, Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
 use crate::plan::Plan;
 use crate::report::advice::Given;
-use crate::report::board::{Board, count};
+use crate::report::board::{Board, LookedUp, count};
 use crate::report::story::Story;
 use crate::report::termination::TerminationLog;
 use crate::signals::{Arrival, Arrivals, Inherited, Sender};
@@ -58,6 +58,8 @@ pub enum Order {
     ToldEnded,
     /// The command of `--on-drain` has ended.
     HookEnded,
+    /// A scrape wants to know what only we can see.
+    LookUp(oneshot::Sender<LookedUp>),
 }
 
 /// All that was set up before the loop starts.
@@ -318,6 +320,9 @@ impl Supervisor {
             Order::Checked(checks::Which::Live, passes) => self.board.set_alive(passes),
             Order::Checked(checks::Which::DrainWhile, passes) => self.hold_by_check(passes).await,
             Order::HookEnded => self.hook_ended().await,
+            Order::LookUp(tell) => {
+                let _ = tell.send(self.look_up());
+            }
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use super::{Ask, Reply, address, is_trusted, prefix};
+use super::{Ask, Reply, address, is_trusted, paint, prefix};
 use crate::plan;
 use crate::report::advice;
 
@@ -25,7 +25,9 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
         Err(Failure::Run(text)) => (1, format!("sundown {name}: {text}")),
     };
     if !text.is_empty() {
-        let line = format!("{}\n", text.trim_end());
+        let text = text.trim_end();
+        let is_for_a_person = code == 0 && name == "status" && !text.starts_with('{') && paint::is_wanted();
+        let line = format!("{}\n", if is_for_a_person { paint::paint(text) } else { text.to_owned() });
         // A reader that has gone away is no failure of the question.
         let _ =
             if code == 0 { io::stdout().write_all(line.as_bytes()) } else { io::stderr().write_all(line.as_bytes()) };

@@ -5,5 +5,6 @@ pub mod autopsy;
 pub mod board;
 pub mod drained;
 pub mod log;
+pub mod metrics;
 pub mod story;
 pub mod termination;

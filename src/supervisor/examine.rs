@@ -179,7 +179,7 @@ impl Supervisor {
     pub(super) fn examine_idle_connections(&mut self) {
         let Some(seen) = self.connections_now() else { return };
         let totals = seen.totals;
-        if seen.level == Level::Diag && totals.in_flight == 0 {
+        if seen.level == Level::Diag && totals.connections > 0 && totals.in_flight == 0 {
             self.board.given.give(&Advice::new(
                 Id::IdleHoldStop,
                 format!(

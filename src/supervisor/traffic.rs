@@ -178,24 +178,27 @@ impl Supervisor {
 
     /// The app takes long to stop: says which connections it may be waiting for.
     pub(super) fn say_what_holds_the_stop(&mut self) {
-        if let Some(text) = self.connections_now() {
-            tracing::info!("the app is still stopping: {text}");
+        if let Some(connections) = self.connections_now().filter(|seen| seen.totals.connections > 0) {
+            tracing::info!("the app is still stopping: {connections}");
         }
     }
 
-    /// The app's connections as they are now; none if it has none or they cannot be seen.
+    /// The app's connections as they are now; none if they cannot be seen.
     pub(super) fn connections_now(&mut self) -> Option<Connections> {
+        self.teller.tree.look();
+        self.connections_of_last_look()
+    }
+
+    /// The same, where the tree has just been looked at.
+    pub(super) fn connections_of_last_look(&mut self) -> Option<Connections> {
         let now = self.now();
         let skip = self.not_clients();
         let Seen { level, totals, .. } = match &mut self.traffic {
             // It may have closed its listeners by now, and its ports are known only from before.
             Some(watch) => watch.sampler.sample(now, &skip),
-            None => {
-                self.teller.tree.look();
-                self.new_sampler().0.sample(now, &skip)
-            }
+            None => self.new_sampler().0.sample(now, &skip),
         };
-        (level != Level::Blind && totals.connections > 0).then_some(Connections { level, totals })
+        (level != Level::Blind).then_some(Connections { level, totals })
     }
 }
 
@@ -210,6 +213,9 @@ pub(super) struct Connections {
 impl fmt::Display for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { level, totals } = self;
+        if totals.connections == 0 {
+            return f.write_str("no connection");
+        }
         write!(f, "{} connection{}", totals.connections, plural(totals.connections))?;
         if *level == Level::Diag {
             write!(f, ", {} with a request in flight", totals.in_flight)?;
