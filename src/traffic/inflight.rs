@@ -86,6 +86,14 @@ impl Totals {
     pub fn quiet_for(&self, now: Moment, since: Moment) -> Duration {
         now.saturating_sub(self.last_active.unwrap_or(since))
     }
+
+    /// No more than that can be new, if the kernel has accepted so many since the first sample. One that ended just before it
+    /// and is told just after looks as if it had come and gone between.
+    #[must_use]
+    pub fn of_accepted(self, accepted: u64) -> Self {
+        let new = self.new.min(accepted.try_into().unwrap_or(u32::MAX));
+        Self { new, last_new: self.last_new.filter(|_| new > 0), ..self }
+    }
 }
 
 /// What is remembered of a connection from one sample to the next.

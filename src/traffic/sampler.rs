@@ -173,14 +173,16 @@ impl Sampler {
         self.at_some_level(|sampler| sampler.look(now, skip));
         self.decide_ties();
         self.hear_of_closed(skip);
+        let accepted_by_all = self.accepted_since();
         let totals = self.flight.totals();
+        let totals = accepted_by_all.map_or(totals, |accepted| totals.of_accepted(accepted));
         let cost = cpu_time().saturating_sub(start);
         Seen {
             level: self.level(),
             listeners: self.ours.len(),
             listeners_changed: fingerprint(&self.listeners) != self.found_among,
             new_is_a_floor: self.drops || self.closed.is_none(),
-            accepted_by_all: self.accepted_since(),
+            accepted_by_all,
             next: self.pace(&totals, cost),
             totals,
             cost,

@@ -230,6 +230,19 @@ fn new_connections_are_those_that_the_first_sample_did_not_show() {
 }
 
 #[test]
+fn no_more_are_new_than_the_kernel_has_accepted() {
+    let mut flight = InFlight::default();
+    sample(&mut flight, ms(0), &[]);
+    flight.begin(ms(50));
+    // Its last byte was at -10 ms, but when it ended is not said.
+    flight.see_closed(&timed(30, 30));
+    let totals = flight.totals();
+    assert_eq!((totals.new, totals.last_new), (1, Some(ms(50))));
+    assert_eq!((totals.of_accepted(0).new, totals.of_accepted(0).last_new), (0, None));
+    assert_eq!(totals.of_accepted(7), totals);
+}
+
+#[test]
 fn a_connection_that_the_list_shows_twice_counts_once() {
     let mut flight = InFlight::default();
     sample(&mut flight, ms(0), &[]);
