@@ -155,9 +155,9 @@ impl InFlight {
         }
         let verdict = self.judge(connection);
         self.count(verdict);
-        match connection.info {
-            Some(info) if verdict != Verdict::Over => self.note_times(verdict, &info),
-            _ => {}
+        if let Some(info) = connection.info {
+            self.note_active(self.now.saturating_sub(age(&info)));
+            self.note_times(verdict, &info);
         }
         verdict
     }
@@ -175,6 +175,10 @@ impl InFlight {
         if !was_known && self.first.is_some_and(|first| last > first) {
             self.note_new();
             self.note_active(self.now);
+        }
+        // Its last answer may have gone after the last sample, which may be long ago.
+        if self.first.is_some() {
+            self.note_active(last);
         }
     }
 
@@ -274,13 +278,12 @@ impl InFlight {
     }
 
     fn note_times(&mut self, verdict: Verdict, info: &Info) {
-        let age = age(info);
-        self.note_active(self.now.saturating_sub(age));
         let longest = match verdict {
+            Verdict::Over => return,
             Verdict::Busy => &mut self.totals.oldest_request,
             _ => &mut self.totals.longest_idle,
         };
-        *longest = age.max(*longest);
+        *longest = age(info).max(*longest);
     }
 
     fn note_new(&mut self) {

@@ -180,6 +180,21 @@ fn quiet_counts_from_the_last_byte_or_the_last_time_it_was_busy() {
 
 /// No rule sees the request here: the answer has begun, so data went after data came.
 #[test]
+fn the_last_bytes_of_a_connection_that_has_ended_count() {
+    let mut flight = InFlight::default();
+    let closing = |recv, sent| Connection { cookie: 2, ..timed(recv, sent) };
+    let (_, totals) = sample(&mut flight, ms(1000), &[timed(100, 900), closing(100, 900)]);
+    assert_eq!(totals.last_active, Some(ms(1000)));
+    // Answered and closed between two samples.
+    flight.begin(ms(1800));
+    flight.see_closed(&timed(900, 10));
+    assert_eq!(flight.totals().last_active, Some(ms(1790)));
+    // Closed by the app, and not gone yet.
+    let (_, totals) = sample(&mut flight, ms(2500), &[Connection { state: State::FIN_WAIT1, ..closing(900, 20) }]);
+    assert_eq!((totals.connections, totals.last_active), (0, Some(ms(2480))));
+}
+
+#[test]
 fn a_stream_that_pauses_for_less_than_the_window_is_never_quiet() {
     let mut flight = InFlight::default();
     let mut longest = Duration::ZERO;
