@@ -167,11 +167,12 @@ impl InFlight {
         self.queue = self.queue.saturating_add(length);
     }
 
-    /// A connection that ended since the last sample.
-    pub fn see_closed(&mut self, connection: &Connection) {
+    /// A connection that ended since the last sample, of which we hear now. A sample takes long on a busy machine: what ended
+    /// within this one is younger than its beginning.
+    pub fn see_closed(&mut self, connection: &Connection, now: Moment) {
         let was_known = self.known.remove(&connection.cookie).is_some();
         // The kernel may be late in telling of one that was gone before the first sample.
-        let last = connection.info.map_or(self.now, |info| self.now.saturating_sub(age(&info)));
+        let last = connection.info.map_or(now, |info| now.saturating_sub(age(&info)));
         if !was_known && self.first.is_some_and(|first| last > first) {
             self.note_new();
             self.note_active(self.now);

@@ -1,7 +1,7 @@
 //! Samples of the app's traffic, at the best level that the kernel grants, and how soon to take the next one.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
@@ -169,10 +169,10 @@ impl Sampler {
 
     /// Takes a sample. `now` is the time of the lifecycle. Connections that `skip` says yes to are left out: a prober's.
     pub fn sample(&mut self, now: Moment, skip: &dyn Fn(&Connection) -> bool) -> Seen {
-        let start = cpu_time();
+        let (start, clock) = (cpu_time(), Instant::now());
         self.at_some_level(|sampler| sampler.look(now, skip));
         self.decide_ties();
-        self.hear_of_closed(skip);
+        self.hear_of_closed(now + clock.elapsed(), skip);
         let accepted_by_all = self.accepted_since();
         let totals = self.flight.totals();
         let totals = accepted_by_all.map_or(totals, |accepted| totals.of_accepted(accepted));
@@ -293,11 +293,11 @@ impl Sampler {
         ties.undecided.drain(..).filter(|(_, cookie)| *cookie != 0).for_each(|(_, cookie)| flight.decide(cookie, None));
     }
 
-    fn hear_of_closed(&mut self, skip: &dyn Fn(&Connection) -> bool) {
+    fn hear_of_closed(&mut self, now: Moment, skip: &dyn Fn(&Connection) -> bool) {
         let Self { closed: Some(closed), ours, flight, drops, .. } = self else { return };
         *drops |= !closed.each(&mut |row| {
             if ours.has(row) && !skip(row) && row.state != State::LISTEN {
-                flight.see_closed(row);
+                flight.see_closed(row, now);
             }
         });
     }
