@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod bare;
+pub mod clients;
 pub mod instance;
+pub mod network;
 pub mod session;
 
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
@@ -101,7 +103,11 @@ pub fn directory() -> TempDir {
 }
 
 pub fn write(directory: &TempDir, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
-    let file = directory.path().join(name);
+    write_to(directory.path(), name, content, mode)
+}
+
+pub fn write_to(directory: &Path, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+    let file = directory.join(name);
     let _lock = writing_or_forking();
     fs::write(&file, content).expect("room for it");
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
@@ -158,4 +164,31 @@ pub fn fails(command: &mut Command, code: i32, parts: &[&str]) {
     for part in parts {
         assert!(output.stderr.contains(part), "{part:?} is not in {:?}", output.stderr);
     }
+}
+
+/// Raises the limit of open files as far as it goes, for this process and what it starts, and gives it.
+pub fn raise_open_files() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit");
+    most
+}
+
+/// The CPU time that a process has used, by itself and in the kernel, to the tick of a hundredth of a second.
+pub fn cpu_time(pid: i32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let ticks: u32 = fields.skip(11).take(2).map(|field| field.parse::<u32>().expect("a number")).sum();
+    Duration::from_millis(10) * ticks
+}
+
+/// The resident memory of a process, and the part of it that is in no file, in bytes. Not what is private or dirty: whether a
+/// page of the binary is, depends on who else runs it and on when it was linked.
+pub fn memory(pid: i32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel names it");
+        line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).expect("a number") * 1024
+    };
+    (field("Rss:"), field("Anonymous:"))
 }
