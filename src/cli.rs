@@ -55,6 +55,12 @@ pub const OPTIONS: &[Opt] = &[
         "The balancer in front: `service` drains 5s, `alb` 30s, `gclb` 60s, `nlb` 130s [default: none]",
     ),
     opt(
+        "lb-idle-timeout",
+        "D",
+        DRAIN,
+        "For how long the balancer keeps an idle connection, which the app must outlast; 0 is not stated [default: by --lb: `alb` 60s, `gclb` 600s]",
+    ),
+    opt(
         "drain-timeout",
         "D",
         DRAIN,

@@ -1,9 +1,11 @@
-//! Keep-alive against the balancer's idle timeout: `sundown keepalive` measures it.
+//! Keep-alive against the balancer's idle timeout: what is said where the app closes first, and `sundown keepalive`, which
+//! measures it.
 //!
 //! A balancer keeps its connections to the app open for the next request. Where the app closes them sooner than the balancer
 //! would, some request meets the close on its way, and the balancer answers it 502.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::time::Duration;
 
 use crate::check::Check;
@@ -11,6 +13,8 @@ use crate::check::idle::{self, Idle, Measured};
 use crate::control::Reply;
 use crate::control::client::Failure;
 use crate::plan;
+use crate::traffic::keepalive::Estimate;
+use crate::tree::program::Server;
 
 /// For how long an AWS ALB keeps an idle connection, by default (idle_timeout.timeout_seconds).
 pub const ALB: Duration = Duration::from_secs(60);
@@ -28,6 +32,63 @@ const PATIENCE: Duration = Duration::from_secs(75);
 /// What the app's timeout is to be for a balancer: a bit more, as both clocks start at different ends of the network.
 fn recommended(balancer: Duration) -> Duration {
     balancer + (balancer / 30).max(Duration::from_secs(15))
+}
+
+/// The app closes idle connections sooner than the balancer: what was seen, what it leads to, what to do, each without its
+/// full stop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TooShort {
+    /// With the figures.
+    pub seen: String,
+    /// The consequence.
+    pub leads_to: &'static str,
+    /// The setting, of the program if it is known.
+    pub fix: String,
+}
+
+impl TooShort {
+    /// None where the app keeps its connections for longer than the balancer.
+    pub fn new(estimate: Estimate, balancer: Duration, server: Option<Server>) -> Option<Self> {
+        let Estimate { port, timeout, closes } = estimate;
+        (timeout <= balancer).then(|| Self {
+            seen: format!(
+                "the app closes idle connections to port {port} after {} ({closes} closes seen), and the balancer keeps them for {}",
+                seconds(timeout),
+                seconds(balancer)
+            ),
+            leads_to: "it may send a request on a connection that the app closes at that moment, and answers it 502",
+            fix: setting(server, recommended(balancer)),
+        })
+    }
+}
+
+impl fmt::Display for TooShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.seen, self.leads_to, self.fix)
+    }
+}
+
+/// How the timeout is set.
+fn setting(server: Option<Server>, wanted: Duration) -> String {
+    let seconds = wanted.as_secs();
+    match server {
+        Some(Server::Node) => {
+            format!("set server.keepAliveTimeout = {seconds}_000 in node, and server.headersTimeout above it")
+        }
+        Some(Server::Gunicorn) => format!("start gunicorn with --keep-alive {seconds}"),
+        Some(Server::Uvicorn) => format!("start uvicorn with --timeout-keep-alive {seconds}"),
+        Some(Server::Hypercorn) => format!("start hypercorn with --keep-alive {seconds}"),
+        Some(Server::Nginx) => format!("set `keepalive_timeout {seconds}s;` in nginx"),
+        Some(Server::Puma) => format!("set `persistent_timeout {seconds}` in puma"),
+        Some(Server::Apache) => format!("set `KeepAliveTimeout {seconds}` in Apache"),
+        Some(Server::HaProxy) => format!("set `timeout http-keep-alive {seconds}s` in HAProxy"),
+        Some(Server::Java) => format!(
+            "set Tomcat's keepAliveTimeout to {seconds}000 (server.tomcat.keep-alive-timeout={seconds}s in Spring Boot), or Jetty's idleTimeout"
+        ),
+        None => format!(
+            "set the app's keep-alive timeout to {seconds}s (net/http of Go: Server.IdleTimeout; others: see docs/keepalive.md)"
+        ),
+    }
 }
 
 /// In seconds, as the balancers' manuals count, to the nearest tenth.
@@ -183,9 +244,49 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn estimate(millis: u64) -> Estimate {
+        Estimate { port: 3000, timeout: Duration::from_millis(millis), closes: 3 }
+    }
+
     fn measured(idle: Idle) -> Measured {
         let keep_alive = Some("timeout=5".into());
         Measured { authority: "127.0.0.1:3000".into(), status: 200, keep_alive, says_close: false, idle }
+    }
+
+    #[test]
+    fn an_app_that_closes_first_is_told_with_figure_consequence_and_setting() {
+        let text = TooShort::new(estimate(6008), ALB, Some(Server::Node)).expect("it is too short").to_string();
+        assert_eq!(
+            text,
+            "the app closes idle connections to port 3000 after 6s (3 closes seen), and the balancer keeps them for 60s: \
+            it may send a request on a connection that the app closes at that moment, and answers it 502; \
+            set server.keepAliveTimeout = 75_000 in node, and server.headersTimeout above it"
+        );
+    }
+
+    #[test]
+    fn an_app_that_outlasts_the_balancer_is_not_told() {
+        assert_eq!(TooShort::new(estimate(6008), SECOND * 3, None), None);
+        assert!(TooShort::new(estimate(3000), SECOND * 3, None).is_some(), "a race");
+    }
+
+    #[test]
+    fn the_setting_is_the_programs_own() {
+        for (server, part) in [
+            (Some(Server::Gunicorn), "--keep-alive 75"),
+            (Some(Server::Uvicorn), "--timeout-keep-alive 75"),
+            (Some(Server::Hypercorn), "--keep-alive 75"),
+            (Some(Server::Nginx), "keepalive_timeout 75s;"),
+            (Some(Server::Puma), "persistent_timeout 75"),
+            (Some(Server::Apache), "KeepAliveTimeout 75"),
+            (Some(Server::HaProxy), "http-keep-alive 75s"),
+            (Some(Server::Java), "keepAliveTimeout to 75000"),
+            (None, "Server.IdleTimeout"),
+        ] {
+            let advice = TooShort::new(estimate(5004), ALB, server).expect("it is too short");
+            assert!(advice.fix.contains(part), "{server:?}: {}", advice.fix);
+        }
+        assert!(setting(Some(Server::Nginx), recommended(GCLB)).contains("620s"));
     }
 
     #[test]
