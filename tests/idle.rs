@@ -5,11 +5,13 @@ mod common;
 mod http;
 
 use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::clients::{Clients, Habit};
-use common::instance::{Instance, Launch, until};
+use common::instance::{Instance, Launch, python, until};
 
 /// How long it is watched.
 const IDLE: Duration = Duration::from_secs(5);
@@ -105,4 +107,58 @@ fn it_never_wakes_up_at_idle_after_thousands_of_signals_and_orphans() {
     }
     instance.wait_record("app heard SIGHUP");
     never_wakes_up(&instance);
+}
+
+#[test]
+fn it_never_wakes_up_at_idle_while_it_looks_for_closes() {
+    if !common::is_root("a network namespace") {
+        return;
+    }
+    // Of its own: until the look is over, each close of anybody's connection in it wakes us.
+    let options = ["--lb", "alb", "--grace-period", "60s"];
+    let instance = Launch::sundown(&options).namespace("--net").start(&["{app}", "port=0"]);
+    instance.wait_record("app up");
+    never_wakes_up(&instance);
+}
+
+/// It closes what has been idle for half a second and some.
+const CLOSES_SOON: &str = "
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version, timeout = 'HTTP/1.1', 0.7
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()";
+
+fn ask(address: SocketAddr) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+    Some(stream)
+}
+
+#[test]
+fn closes_do_not_wake_it_once_it_has_seen_enough() {
+    let address = http::free_address();
+    let options = ["--lb", "alb", "--grace-period", "60s"];
+    let port = address.port().to_string();
+    let instance = Launch::sundown(&options).start(&[python(), "-c", CLOSES_SOON, &port]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            let mut held = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                held.extend(ask(address));
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        let watched = std::panic::catch_unwind(|| {
+            instance.wait_log("closes idle connections to port");
+            never_wakes_up(&instance);
+        });
+        is_over.store(true, Ordering::Relaxed);
+        clients.join().expect("it has not panicked");
+        watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }

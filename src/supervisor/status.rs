@@ -51,6 +51,9 @@ impl Supervisor {
             Some(traffic) => writeln!(text, "traffic  {traffic}"),
             None => writeln!(text, "traffic  cannot be seen"),
         };
+        if let Some(seen) = self.keepalive.estimate {
+            let _ = writeln!(text, "keepalive {}, of {} closes seen", human(seen.timeout), seen.closes);
+        }
         let now = self.now();
         for prober in self.board.probers.borrow().iter() {
             let ago = human(now.saturating_sub(prober.last));
@@ -86,7 +89,7 @@ impl Supervisor {
             concat!(
                 "{{\"version\":\"{}\",\"pid\":{},\"phase\":\"{}\",\"why\":{},\"ready\":{},\"serving\":{},\"child\":{},\"child_ended\":{},",
                 "\"drain_seconds\":{:.3},\"grace_period_seconds\":{},\"stop_asked_seconds_ago\":{},\"kill_in_seconds\":{},",
-                "\"apps\":{},\"ports\":{},\"traffic\":{},\"probers\":{},\"told\":{}}}"
+                "\"apps\":{},\"ports\":{},\"traffic\":{},\"keepalive_seconds\":{},\"probers\":{},\"told\":{}}}"
             ),
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
@@ -103,6 +106,7 @@ impl Supervisor {
             apps,
             ports,
             traffic,
+            seconds(self.keepalive.estimate.map(|seen| seen.timeout)),
             self.probers_json(),
             told,
         )

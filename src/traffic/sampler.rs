@@ -334,7 +334,7 @@ fn connections(
 }
 
 /// Does this for both families. A kernel without IPv6 has no list of it.
-fn both(mut act: impl FnMut(Family) -> Result<(), Error>) -> Result<(), Error> {
+pub(super) fn both(mut act: impl FnMut(Family) -> Result<(), Error>) -> Result<(), Error> {
     act(Family::V4)?;
     match act(Family::V6) {
         Err(Error::Unsupported(_)) => Ok(()),

@@ -3,10 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -140,6 +142,18 @@ pub fn path() -> String {
     let tools = std::env::var("SUNDOWN_TEST_TOOLS")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/target/test-tools").into());
     format!("{tools}/bin:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// A free port. Another may take it before the server does, so the range is not shared with outgoing connections.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 100) as u16 * 100;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Whether these programs are there.
