@@ -28,6 +28,9 @@ pub const SLOWEST: Duration = Duration::from_millis(2500);
 /// After this a request counts as lost. Far above what is asked for: a busy machine is no loss.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// The header of an answer that another server gave than the one that is to be stopped.
+pub const ELSEWHERE: &str = "x-elsewhere";
+
 /// How a request can be lost, as its sender sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
@@ -73,11 +76,21 @@ pub struct Tally {
     pub sent: u64,
     pub ok: u64,
     pub lost: BTreeMap<Loss, u64>,
-    /// When the last whole answer came.
+    /// When the last whole answer came, without those from [`ELSEWHERE`].
     pub last_answer: Option<Instant>,
 }
 
 impl Tally {
+    /// Both together.
+    #[must_use]
+    pub fn with(mut self, other: &Tally) -> Tally {
+        self.sent += other.sent;
+        self.ok += other.ok;
+        other.lost.iter().for_each(|(kind, count)| *self.lost.entry(*kind).or_default() += count);
+        self.last_answer = self.last_answer.max(other.last_answer);
+        self
+    }
+
     /// All that were lost, of whichever kind.
     pub fn lost(&self) -> u64 {
         self.lost.values().sum()
@@ -192,18 +205,20 @@ impl Client {
     async fn send(&self, answer_after: Duration) {
         self.tally().sent += 1;
         match timeout(PATIENCE, self.exchange(answer_after)).await.unwrap_or(Err(Loss::TimedOut)) {
-            Ok(()) => {
+            Ok(is_elsewhere) => {
                 let mut tally = self.tally();
                 tally.ok += 1;
-                tally.last_answer = Some(Instant::now());
+                if !is_elsewhere {
+                    tally.last_answer = Some(Instant::now());
+                }
             }
             Err(loss) => *self.tally().lost.entry(loss).or_default() += 1,
         }
     }
 
     /// Sends one request, on a kept connection where there is one. A kept one that turns out to be closed is a loss:
-    /// nothing may close it that has promised to keep it.
-    async fn exchange(&self, answer_after: Duration) -> Result<(), Loss> {
+    /// nothing may close it that has promised to keep it. Says whether the answer is from [`ELSEWHERE`].
+    async fn exchange(&self, answer_after: Duration) -> Result<bool, Loss> {
         let kept = self.idle.borrow_mut().pop();
         let mut stream = match kept {
             Some(stream) => stream,
@@ -223,7 +238,7 @@ impl Client {
         if answer.keep_alive {
             self.idle.borrow_mut().push(stream);
         }
-        Ok(())
+        Ok(String::from_utf8_lossy(&answer.bytes).contains(ELSEWHERE))
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {

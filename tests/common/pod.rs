@@ -20,6 +20,12 @@ const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/node-servic
 /// The same on node alone. Its own default closes an idle connection after 5 s, which a balancer that knows nothing of it
 /// takes for an open one.
 const KEEPS_CONNECTIONS: &str = "require('./server.js').keepAliveTimeout = 600_000";
+/// The same with [`super::load::ELSEWHERE`] in each answer.
+const MARKS_ANSWERS: &str = "
+    const server = require('./server.js');
+    server.keepAliveTimeout = 600_000;
+    server.prependListener('request', (_, answer) => answer.setHeader('x-elsewhere', 'yes'));
+";
 /// The pods' addresses count up from here. Not 127.0.0.1, from which the load's and the balancer's connections go out: one
 /// of those could take the port before the listener does.
 const PODS: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 0);
@@ -34,6 +40,8 @@ pub enum Init {
     /// sundown with these options in front of node, which keeps an idle connection for longer than any run takes: if one is
     /// closed on a request, that is not node's doing. It costs less than yarn, so that many can run side by side.
     Alone { options: &'static [&'static str], endpoint: bool },
+    /// Nothing before node, which marks its answers as from elsewhere: what stays when a pod goes.
+    Rest,
     /// One of those that pass the signal on and end when their child does, in front of `yarn start`: `tini`, `dumb-init`.
     Other(&'static str),
 }
@@ -200,6 +208,16 @@ pub fn free_address() -> io::Result<SocketAddr> {
     free_address_at(Ipv4Addr::new(127, 0, 0, 2))
 }
 
+/// So many of them.
+///
+/// # Errors
+///
+/// Where no port is left.
+pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    let taken: io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))).collect();
+    taken?.iter().map(TcpListener::local_addr).collect()
+}
+
 fn free_address_at(address: Ipv4Addr) -> io::Result<SocketAddr> {
     TcpListener::bind((address, 0))?.local_addr()
 }
@@ -241,6 +259,7 @@ pub fn tail(log: &Path) -> String {
 fn init_command(init: Init, readyz: Option<SocketAddr>) -> Vec<String> {
     let mut command = match init {
         Init::Other(program) => vec![program.to_owned()],
+        Init::Rest => vec!["env".to_owned()],
         Init::Sundown { drain, .. } => {
             vec![sundown(), "--drain-delay".to_owned(), format!("{}ms", drain.as_millis())]
         }
@@ -260,6 +279,7 @@ fn sundown() -> String {
 fn program(init: Init) -> &'static [&'static str] {
     match init {
         Init::Alone { .. } => &["node", "-e", KEEPS_CONNECTIONS],
+        Init::Rest => &["node", "-e", MARKS_ANSWERS],
         Init::Sundown { .. } | Init::Other(_) => &["yarn", "start"],
     }
 }
@@ -278,13 +298,13 @@ fn search_path() -> OsString {
     env::join_paths(folders).expect("what was split on colons holds none")
 }
 
-/// Whether a GET is answered by a 200, within a second.
+/// Whether a GET is answered by a 200, within a second. It comes from nobody who routes, and says so.
 fn answers(address: SocketAddr, path: &str) -> bool {
     let get = || -> io::Result<bool> {
         let second = Duration::from_secs(1);
         let mut stream = TcpStream::connect_timeout(&address, second)?;
         stream.set_read_timeout(Some(second))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\nUser-Agent: kube-probe/1.31\r\nConnection: close\r\n\r\n")?;
         let mut status = [0; 12];
         stream.read_exact(&mut status)?;
         Ok(status.ends_with(b" 200"))

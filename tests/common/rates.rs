@@ -19,7 +19,7 @@ pub const ONE_IN: f64 = 50.0;
 /// What the others take at most.
 pub const QUICK: Duration = Duration::from_millis(100);
 /// `--drain-quiet`, by default.
-const QUIET: Duration = Duration::from_secs(1);
+pub const QUIET: Duration = Duration::from_secs(1);
 /// What a stop may take beyond what it must: the look at the traffic, node's end and ours, on a busy machine.
 pub const SLACK: Duration = Duration::from_secs(1);
 /// From the start of a pod to that of the next: on few cores, all at once would be slow for all.
@@ -196,7 +196,7 @@ impl Group {
 }
 
 /// One in fifty is slow; of the others, half are quick to an instant.
-fn answer_after(dice: f64) -> Duration {
+pub fn answer_after(dice: f64) -> Duration {
     match dice * ONE_IN {
         slow if slow < 1.0 => SLOW,
         _ => QUICK.mul_f64(dice * dice),

@@ -122,7 +122,7 @@ impl Rollout {
     /// Why it cannot run on this machine, if so.
     pub fn obstacle(&self) -> Option<String> {
         match self.init {
-            Init::Sundown { .. } | Init::Alone { .. } => pod::missing(&["haproxy", "yarn"]),
+            Init::Sundown { .. } | Init::Alone { .. } | Init::Rest => pod::missing(&["haproxy", "yarn"]),
             Init::Other(program) => pod::missing(&["haproxy", "yarn", program]),
         }
     }
