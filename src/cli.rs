@@ -64,9 +64,27 @@ pub const OPTIONS: &[Opt] = &[
         "drain-until",
         "WHAT",
         DRAIN,
-        "What ends the drain between the two: `quiet`, no request in flight; `no-new`, no new connection, for gRPC and WebSockets; `delay`, nothing, it has the least length [default: quiet]",
+        "What ends the drain between the two: `quiet`, no request in flight; `no-new`, no new connection, for gRPC and WebSockets; `delay`, nothing, it has the least length; `released`, as quiet, and before the least length too once every balancer that probes /readyz has let go [default: quiet]",
     ),
     opt("drain-quiet", "D", DRAIN, "For how long it must have been so [default: 1s]"),
+    opt(
+        "lb-unhealthy-threshold",
+        "N",
+        DRAIN,
+        "The balancer's own: so many failing answers in a row make it let go, for `released` [default: 2]",
+    ),
+    opt(
+        "drain-while",
+        "CHECK",
+        DRAIN,
+        "The drain goes on while this passes, to its greatest length: `http://`, `tcp://` or `exec:CMD`",
+    ),
+    opt(
+        "on-drain",
+        "CMD",
+        DRAIN,
+        "Run this at the stop request, say to deregister; the drain waits for it, to its greatest length",
+    ),
     opt(
         "prestop-elapsed",
         "D",

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::child::args::expand_env;
 use crate::child::program::Program as ChildProgram;
-use crate::child::start::{How, start};
+use crate::child::start::{How, Role, start};
 use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
 use crate::cli::{self, Call};
@@ -88,7 +88,7 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     let terminal = if stops_on_resize(&plan) { None } else { Terminal::of_stdin() };
     // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
     let handed = terminal.filter(|terminal| terminal.is_foreground());
-    let how = How { inherited, terminal: handed, own_group: true, quiet: false };
+    let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
     let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
     fallback::note_child(child);
     Ok(supervisor::run(Setup { plan, child, mark, terminal, inherited, endpoint, control, termination, arrivals }))

@@ -13,10 +13,13 @@ use crate::child::end::Ended;
 use crate::plan::{Drain, DrainUntil, Ladder};
 use crate::signals::Signal;
 
+mod phase;
 #[cfg(test)]
 mod walk;
 mod words;
 
+pub use phase::{Clock, PHASES, Phase};
+use phase::{Interrupts, Readiness, Stopping};
 pub use words::{Action, DrainEnd, Event, From, Hold, KillReason, Lull, NoDrain, Outcome, Request, Voice, Worth};
 
 /// A point in time: how long the supervisor has been running (CLOCK_MONOTONIC).
@@ -42,88 +45,6 @@ pub struct Timing {
     pub prestop_elapsed: Duration,
     /// The rungs of the ladder; none stands for one rung, each app's own stop signal.
     pub ladder: Option<Ladder>,
-}
-
-/// The phases.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Phase {
-    /// Not ready yet.
-    Starting,
-    /// Serving.
-    Running,
-    /// Serving, and readiness fails.
-    Draining {
-        /// When the app is told at the soonest.
-        least: Moment,
-        /// And at the latest, whatever the traffic does.
-        greatest: Moment,
-        /// How the traffic stands.
-        lull: Lull,
-    },
-    /// The app has been told.
-    Stopping(Stopping),
-    /// SIGKILL has been sent.
-    Killing {
-        /// Why.
-        why: KillReason,
-        /// When we go all the same.
-        until: Moment,
-    },
-    /// Over.
-    Exited,
-}
-
-impl Phase {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Draining { .. } => "draining",
-            Self::Stopping(_) => "stopping",
-            Self::Killing { .. } => "killing",
-            Self::Exited => "exited",
-        }
-    }
-}
-
-/// The names of all phases, in order.
-pub const PHASES: [&str; 6] = ["starting", "running", "draining", "stopping", "killing", "exited"];
-
-/// Where we are in the stopping phase.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Stopping {
-    /// The next rung of the ladder and its moment.
-    climb: Option<(usize, Moment)>,
-    /// When those who got more time are told.
-    patient: Option<Moment>,
-    /// When KILL comes, and why.
-    kill: Option<(Moment, KillReason)>,
-    interrupts: Interrupts,
-}
-
-/// How far somebody at the keyboard has come since the app was told.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Interrupts {
-    None,
-    Warned,
-}
-
-/// Whether the ready check passes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Readiness {
-    Never,
-    Yes,
-    No,
-}
-
-/// The one clock: it starts at the first stop request and is never set again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Clock {
-    /// When the stop was asked for.
-    pub start: Moment,
-    /// When all must be over.
-    pub deadline: Option<Moment>,
 }
 
 /// The state machine.
@@ -238,7 +159,7 @@ impl Lifecycle {
         }
     }
 
-    /// Quiet never undercuts the least time: at low traffic, silence means nothing.
+    /// Quiet never undercuts the least time: at low traffic, silence means nothing. That all balancers have let go does.
     fn traffic(&mut self, now: Moment, lull: Lull, actions: &mut Actions) {
         if let Phase::Draining { least, greatest, .. } = self.state.phase {
             self.state.phase = Phase::Draining { least, greatest, lull };
@@ -280,8 +201,7 @@ impl Lifecycle {
         actions.push(Action::Begin(request, hold));
         match hold {
             Hold::Drain { least, greatest } => {
-                let watched = self.timing.drain.until != DrainUntil::Delay && greatest > least;
-                let lull = if watched { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) };
+                let lull = self.first_lull(least, greatest);
                 self.state.phase = Phase::Draining { least: now + least, greatest: now + greatest, lull };
             }
             Hold::None(_) => {
@@ -323,6 +243,13 @@ impl Lifecycle {
             Worth::Database if automatic => Hold::None(NoDrain::Database),
             _ => Hold::Drain { least: least.saturating_sub(used), greatest: greatest.saturating_sub(used) },
         }
+    }
+
+    /// How the traffic stands as the drain begins. Where nothing is to be looked at, its time is all it has.
+    fn first_lull(&self, least: Duration, greatest: Duration) -> Lull {
+        let Drain { until, held, .. } = self.timing.drain;
+        let may_be_longer = greatest > least && (held || until != DrainUntil::Delay);
+        if may_be_longer || until == DrainUntil::Released { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) }
     }
 
     fn end_drain(&mut self, now: Moment, why: DrainEnd, actions: &mut Actions) {
@@ -423,6 +350,7 @@ impl Lifecycle {
         match self.state.phase {
             Phase::Draining { least, greatest, lull } => match lull {
                 Lull::Over(why) if now >= least => self.end_drain(now, why, actions),
+                Lull::Released => self.end_drain(now, DrainEnd::Released, actions),
                 Lull::Busy if now >= greatest => self.end_drain(now, DrainEnd::Greatest, actions),
                 _ => {}
             },

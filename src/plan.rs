@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
-use crate::check::Check;
+use crate::check::{self, Check};
 use crate::cli::{Said, Settings};
 use crate::http::Address;
 use crate::signals::SigSet;
@@ -20,7 +20,8 @@ pub use ladder::Ladder;
 pub use ladder::Step;
 pub use platform::Platform;
 use words::{
-    auto_or_duration, count, drain_until, log_format, ports, positive_duration, signal_list, signal_to, switch,
+    auto_or_duration, count, drain_check, drain_until, log_format, ports, positive_duration, signal_list, signal_to,
+    switch,
 };
 pub use words::{duration, human};
 
@@ -41,6 +42,10 @@ pub struct Plan {
     pub ports: Vec<u16>,
     /// The drain.
     pub drain: Drain,
+    /// The drain goes on while this passes.
+    pub drain_while: Option<Check>,
+    /// The command to run at the stop request.
+    pub on_drain: Option<Vec<String>>,
     /// The time that a foreign preStop hook has used when TERM comes.
     pub prestop_elapsed: Duration,
     /// The orchestrator's limit.
@@ -99,6 +104,10 @@ pub struct Drain {
     pub until: DrainUntil,
     /// How long the traffic must have been quiet for that.
     pub quiet: Duration,
+    /// How many failing answers in a row make a balancer let go.
+    pub unhealthy_threshold: u32,
+    /// Whether a check or a command may hold it up (`--drain-while`, `--on-drain`).
+    pub held: bool,
     /// Whether we chose it. One that was asked for is kept also for an app that seems to need none.
     pub automatic: bool,
 }
@@ -112,6 +121,8 @@ pub enum DrainUntil {
     Quiet,
     /// No new connection came within the window: for connections that never go quiet (gRPC, WebSockets).
     NoNew,
+    /// As `Quiet`; and before the least length too, as soon as every balancer that probes us has let go.
+    Released,
 }
 
 /// The moment at which the orchestrator kills, counted from the stop request.
@@ -187,6 +198,9 @@ impl Plan {
     /// The first value that cannot be used, with its reason.
     pub fn new(settings: Settings, around: &Surroundings) -> Result<Self, BadSetting> {
         let platform = around.platform;
+        let drain_while = read(&settings, "drain-while", drain_check)?;
+        let on_drain = read(&settings, "on-drain", check::command)?;
+        let held = drain_while.is_some() || on_drain.is_some();
         let http = read(&settings, "http", |text| match text {
             "off" => Ok(None),
             _ => Address::parse(text).map(Some),
@@ -215,8 +229,16 @@ impl Plan {
             greatest: greatest.unwrap_or(least).max(least),
             until: read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet),
             quiet: read(&settings, "drain-quiet", duration)?.unwrap_or(Duration::from_secs(1)),
-            automatic,
+            unhealthy_threshold: read(&settings, "lb-unhealthy-threshold", count)?.unwrap_or(2),
+            held,
+            automatic: automatic && !held,
         };
+        if wanted.until == DrainUntil::Released && http.is_none() {
+            warnings.push(
+                "--drain-until released: whether a balancer has let go is seen by its checks of --http, which is off: the drain keeps its stated time"
+                    .into(),
+            );
+        }
         let budget =
             Budget { limit, margin: kill_margin, ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum), lb };
         let drain = budget.stretch(budget.fit(wanted, &mut warnings), greatest, &mut warnings);
@@ -231,6 +253,8 @@ impl Plan {
             },
             ports: read(&settings, "ports", ports)?.unwrap_or_default(),
             drain,
+            drain_while,
+            on_drain,
             prestop_elapsed: read(&settings, "prestop-elapsed", duration)?.unwrap_or_default(),
             limit,
             kill_margin,

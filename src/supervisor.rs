@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 mod act;
 mod checks;
 mod finish;
+mod holders;
 mod jobs;
 mod reap;
 mod signal;
+mod status;
 mod traffic;
 
 use crate::check::Check;
@@ -51,6 +53,8 @@ pub enum Order {
     LookAtListeners,
     /// A process that was told has ended.
     ToldEnded,
+    /// The command of `--on-drain` has ended.
+    HookEnded,
 }
 
 /// All that was set up before the loop starts.
@@ -90,10 +94,17 @@ pub fn run(setup: Setup) -> u8 {
             Ok(arrivals) => arrivals,
             Err(error) => panic!("signals cannot be waited for: {error}"),
         };
-        let mut supervisor =
-            Supervisor::new(setup.plan, setup.child, setup.mark, setup.terminal, setup.termination, orders);
+        let mut supervisor = Supervisor::new(
+            setup.plan,
+            setup.child,
+            setup.mark,
+            setup.terminal,
+            setup.termination,
+            setup.inherited,
+            orders,
+        );
         supervisor.own_endpoint = setup.endpoint.as_ref().and_then(inode);
-        supervisor.start_tasks(setup.endpoint, setup.control, setup.inherited);
+        supervisor.start_tasks(setup.endpoint, setup.control);
         supervisor.supervise(arrivals, inbox).await
     })
 }
@@ -106,6 +117,9 @@ struct Supervisor {
     child: Child,
     board: Rc<Board>,
     helpers: Rc<Helpers>,
+    /// What checks and hooks need of us.
+    around: checks::Surroundings,
+    holders: holders::Holders,
     orders: UnboundedSender<Order>,
     /// The control connections that are open.
     connections: Rc<Cell<usize>>,
@@ -154,6 +168,7 @@ impl Supervisor {
         mark: String,
         terminal: Option<Terminal>,
         termination: TerminationLog,
+        inherited: Inherited,
         orders: UnboundedSender<Order>,
     ) -> Self {
         let timing = Timing {
@@ -165,21 +180,18 @@ impl Supervisor {
             ladder: plan.ladder.clone(),
         };
         let helpers = Rc::new(Helpers::default());
+        let began = Instant::now();
         let names = std::env::vars_os().map(|(name, _)| name);
         let tree = Tree::new(child, mark, names, plan.wrappers.clone(), helpers.clone());
-        let board = Board::new(
-            &plan.ready_check,
-            plan.live_check.as_ref(),
-            orders.clone(),
-            plan.panic_on_request,
-            plan.deadline().map(|limit| limit + plan.kill_margin),
-        );
+        let board = Rc::new(Board::new(&plan, orders.clone(), began));
         Self {
             lifecycle: Lifecycle::new(timing),
-            began: Instant::now(),
+            began,
             teller: Teller::new(tree, plan.ladder.clone(), plan.signal_to),
             child: Child { pid: child, terminal, ended: None },
-            board: Rc::new(board),
+            around: checks::Surroundings { helpers: helpers.clone(), board: board.clone(), inherited },
+            holders: holders::Holders::default(),
+            board,
             helpers,
             orders,
             connections: Rc::default(),
@@ -203,12 +215,7 @@ impl Supervisor {
         }
     }
 
-    fn start_tasks(
-        &self,
-        endpoint: Option<std::net::TcpListener>,
-        control: Option<std::os::unix::net::UnixListener>,
-        inherited: Inherited,
-    ) {
+    fn start_tasks(&self, endpoint: Option<std::net::TcpListener>, control: Option<std::os::unix::net::UnixListener>) {
         if let Some(listener) = endpoint {
             let board = self.board.clone();
             tokio::task::spawn_local(async move {
@@ -219,10 +226,9 @@ impl Supervisor {
         if let Some(listener) = control {
             tokio::task::spawn_local(control::server::serve(listener, self.orders.clone(), self.connections.clone()));
         }
-        let surroundings = checks::Surroundings { helpers: self.helpers.clone(), board: self.board.clone(), inherited };
-        checks::start(checks::Which::Ready, &self.plan.ready_check, self.plan.pace, &surroundings, &self.orders);
+        checks::start(checks::Which::Ready, &self.plan.ready_check, self.plan.pace, &self.around, &self.orders);
         if let Some(check) = &self.plan.live_check {
-            checks::start(checks::Which::Live, check, self.plan.pace, &surroundings, &self.orders);
+            checks::start(checks::Which::Live, check, self.plan.pace, &self.around, &self.orders);
         }
     }
 
@@ -306,6 +312,8 @@ impl Supervisor {
                 }
             }
             Order::Checked(checks::Which::Live, passes) => self.board.set_alive(passes),
+            Order::Checked(checks::Which::DrainWhile, passes) => self.hold_by_check(passes).await,
+            Order::HookEnded => self.hook_ended().await,
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }
@@ -314,14 +322,11 @@ impl Supervisor {
     async fn answer(&mut self, ask: Ask, reply: oneshot::Sender<Reply>) {
         let verdict = |verdict: http::Verdict| Reply { code: u8::from(!verdict.ok), text: verdict.text };
         let answer = match ask {
-            Ask::Ready => verdict(http::Answers::readyz(&*self.board)),
+            Ask::Ready => verdict(self.board.ready()),
             Ask::Serve => verdict(http::Answers::servez(&*self.board)),
             Ask::Live => http::Answers::livez(&*self.board)
                 .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
-            Ask::Status => {
-                let traffic = self.connections_now();
-                Reply::ok(self.status_text(traffic))
-            }
+            Ask::Status => Reply::ok(self.status_text()),
             Ask::StatusJson => Reply::ok(self.status_json()),
             Ask::PreStop => return self.prestop(reply).await,
             Ask::Stop | Ask::StopNow => {

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 pub use judge::Judge;
 pub use probe::{http, tcp};
 pub use target::{HttpCheck, TcpCheck};
+pub use words::split as command;
 
 /// A way to tell whether the app is well.
 #[derive(Clone, PartialEq, Eq, Debug)]

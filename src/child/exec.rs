@@ -14,7 +14,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, read, setpgid, w
 
 use super::head;
 use super::program::Program;
-use super::start::How;
+use super::start::{How, Role};
 use crate::signals::{Signal, replace_disposition, set_mask};
 
 const SHELL: &CStr = c"/bin/sh";
@@ -135,7 +135,7 @@ fn is_shell_script(file: &CStr) -> bool {
 
 /// Turns this process, which fork(2) has just made, into the program. If that fails, tells `report` and ends with 127.
 pub(super) fn become_program(image: &mut Image, how: How, null: Option<BorrowedFd>, report: BorrowedFd) -> ! {
-    let failure = match null.map_or(Ok(()), redirect) {
+    let failure = match null.map_or(Ok(()), |null| redirect(null, how.role)) {
         Ok(()) => {
             prepare(how);
             image.exec()
@@ -149,8 +149,11 @@ pub(super) fn become_program(image: &mut Image, how: How, null: Option<BorrowedF
     unsafe { libc::_exit(127) }
 }
 
-fn redirect(null: BorrowedFd) -> nix::Result<()> {
+fn redirect(null: BorrowedFd, role: Role) -> nix::Result<()> {
     dup2_stdin(null.as_fd())?;
+    if role == Role::Hook {
+        return Ok(());
+    }
     dup2_stdout(null.as_fd())?;
     dup2_stderr(null.as_fd())
 }

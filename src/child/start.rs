@@ -26,23 +26,35 @@ pub struct How {
     pub terminal: Option<Terminal>,
     /// Whether the program leads a process group of its own, numbered as its pid.
     pub own_group: bool,
-    /// For checks: stdin, stdout and stderr are /dev/null, and the start is waited for a quarter of a second at most.
-    pub quiet: bool,
+    /// What it is started for.
+    pub role: Role,
 }
 
-/// How long a quiet start may hold us up, in milliseconds: a check's file may lie on a disk that hangs.
-const QUIET_PATIENCE: u16 = 250;
+/// What a program is started for. Only the start of the one that it is all about is waited for, however long it takes: the
+/// others' file may lie on a disk that hangs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// The program that sundown was asked to run.
+    Program,
+    /// A check: it reads nothing, and nobody reads what it writes.
+    Check,
+    /// A command of the user's: it reads nothing, and what it writes goes where ours goes.
+    Hook,
+}
+
+/// How long the start of a check or a hook may hold us up, in milliseconds.
+const PATIENCE: u16 = 250;
 
 /// Starts the program and gives its pid. To be called with every signal blocked and from the only thread.
 ///
-/// By the time it returns the program runs (or a quiet one that takes its time has not failed yet, and ends with 127 if
+/// By the time it returns the program runs (or a check or a hook that takes its time has not failed yet, and ends with 127 if
 /// it does), it leads its group, and it has the terminal. A child that failed has been reaped and the terminal is back.
 ///
 /// # Errors
 /// The program cannot be found (127) or executed (126), or there is no room for another process, descriptor or
 /// /dev/null (1). The text says which file, why, and what to do.
 pub fn start(program: &Program, how: How) -> Result<i32, StartError> {
-    let null = if how.quiet { Some(open_null()?) } else { None };
+    let null = if how.role == Role::Program { None } else { Some(open_null()?) };
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(Reason::Pipe)?;
     let mut image = Image::of(program);
     // SAFETY: we are the only thread, and the child calls nothing that is not async-signal-safe.
@@ -78,7 +90,7 @@ fn lead_group(child: Pid, how: How) {
 
 /// Waits for the pipe's end, which comes with the exec, or for what the child says before.
 fn failure(reader: OwnedFd, how: How) -> Option<Failure> {
-    if how.quiet && !is_readable_soon(&reader) {
+    if how.role != Role::Program && !is_readable_soon(&reader) {
         return None;
     }
     let mut bytes = [0; FAILURE_LEN];
@@ -88,7 +100,7 @@ fn failure(reader: OwnedFd, how: How) -> Option<Failure> {
 
 fn is_readable_soon(reader: &OwnedFd) -> bool {
     let mut waited = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
-    poll(&mut waited, PollTimeout::from(QUIET_PATIENCE)) != Ok(0)
+    poll(&mut waited, PollTimeout::from(PATIENCE)) != Ok(0)
 }
 
 /// Reaps a child that could not be started, and takes back what it was given.
@@ -108,9 +120,9 @@ mod tests {
     use super::*;
     use crate::signals::SigSet;
 
-    fn how(quiet: bool) -> How {
+    fn how(role: Role) -> How {
         let inherited = Inherited { mask: SigSet::EMPTY, sigpipe_ignored: false, sigchld_ignored: false };
-        How { inherited, terminal: None, own_group: true, quiet }
+        How { inherited, terminal: None, own_group: true, role }
     }
 
     fn program(argv: &[&str]) -> Program {
@@ -118,8 +130,8 @@ mod tests {
         Program::new(argv.iter().map(OsString::from).collect(), env).expect("no NUL byte")
     }
 
-    fn code_of(argv: &[&str], quiet: bool) -> i32 {
-        let pid = start(&program(argv), how(quiet)).expect("it starts");
+    fn code_of(argv: &[&str], role: Role) -> i32 {
+        let pid = start(&program(argv), how(role)).expect("it starts");
         match waitpid(Pid::from_raw(pid), None) {
             Ok(WaitStatus::Exited(_, code)) => code,
             other => panic!("{argv:?}: {other:?}"),
@@ -130,21 +142,23 @@ mod tests {
     fn a_program_can_be_started_any_number_of_times() {
         let seven = program(&["sh", "-c", "exit 7"]);
         for _ in 0..3 {
-            let pid = Pid::from_raw(start(&seven, how(false)).expect("it starts"));
+            let pid = Pid::from_raw(start(&seven, how(Role::Program)).expect("it starts"));
             assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 7)));
         }
     }
 
     #[test]
-    fn a_quiet_program_reads_and_writes_dev_null() {
-        let test = "for fd in 0 1 2; do [ /proc/$$/fd/$fd -ef /dev/null ] || exit 1; done";
-        assert_eq!(code_of(&["sh", "-c", test], true), 0);
+    fn a_check_reads_and_writes_dev_null_and_a_hook_only_reads_it() {
+        let test = "for fd in 0 1 2; do [ /proc/$$/fd/$fd -ef /dev/null ] || exit 1$fd; done";
+        assert_eq!(code_of(&["sh", "-c", test], Role::Check), 0);
+        let test = "[ /proc/$$/fd/0 -ef /dev/null ] && for fd in 1 2; do [ /proc/$$/fd/$fd -ef /proc/$PPID/fd/$fd ] || exit 1; done";
+        assert_eq!(code_of(&["sh", "-c", test], Role::Hook), 0);
     }
 
     #[test]
     fn a_failure_is_told() {
-        for quiet in [false, true] {
-            let error = start(&program(&["no-such-program"]), how(quiet)).expect_err("it is not there");
+        for role in [Role::Program, Role::Check] {
+            let error = start(&program(&["no-such-program"]), how(role)).expect_err("it is not there");
             assert_eq!(error.code, 127);
             let path = "no such file in PATH (/no/such:/usr/bin:/bin)";
             assert!(error.text.starts_with("no-such-program: ") && error.text.contains(path), "{error}");
@@ -154,7 +168,7 @@ mod tests {
     #[test]
     fn an_argument_that_the_kernel_refuses_is_explained() {
         let long = "x".repeat(200_000);
-        let error = start(&program(&["true", &long]), how(false)).expect_err("over 128 KiB");
+        let error = start(&program(&["true", &long]), how(Role::Program)).expect_err("over 128 KiB");
         assert_eq!(error.code, 126);
         assert!(error.text.starts_with("/usr/bin/true: arguments and environment are too long"), "{error}");
     }

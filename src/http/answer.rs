@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 
-use super::{Answers, Verdict};
+use super::{Answers, Verdict, Visitor};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Prometheus' text exposition format.
@@ -18,8 +18,14 @@ const METHODS: &str = "method not allowed; this endpoint only answers GET and HE
 
 /// The whole answer to a request. One that announces a body is answered and its connection closed, since the body is
 /// never read.
-pub fn answer(answers: &dyn Answers, method: &Method, path: &str, has_body: bool) -> Response<Full<Bytes>> {
-    let mut response = route(answers, method, path);
+pub fn answer(
+    answers: &dyn Answers,
+    visitor: &Visitor,
+    method: &Method,
+    path: &str,
+    has_body: bool,
+) -> Response<Full<Bytes>> {
+    let mut response = route(answers, visitor, method, path);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if has_body {
@@ -28,14 +34,14 @@ pub fn answer(answers: &dyn Answers, method: &Method, path: &str, has_body: bool
     response
 }
 
-fn route(answers: &dyn Answers, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn route(answers: &dyn Answers, visitor: &Visitor, method: &Method, path: &str) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let mut response = line(StatusCode::METHOD_NOT_ALLOWED, METHODS);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     match path {
-        "/readyz" => probe(answers.readyz()),
+        "/readyz" => probe(answers.readyz(visitor)),
         "/servez" => probe(answers.servez()),
         "/livez" => answers.livez().map_or_else(|| line(StatusCode::NOT_FOUND, NO_LIVE_CHECK), probe),
         "/metrics" => {

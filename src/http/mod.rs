@@ -8,14 +8,16 @@ mod address;
 mod answer;
 mod guests;
 mod server;
+mod visitor;
 
 pub use address::Address;
 pub use server::serve;
+pub use visitor::Visitor;
 
 /// What the endpoint asks of the supervisor. Each is called once for each request for it and must not block.
 pub trait Answers {
-    /// Whether a load balancer may send new requests here.
-    fn readyz(&self) -> Verdict;
+    /// Whether a load balancer may send new requests here, as this one is told.
+    fn readyz(&self, visitor: &Visitor) -> Verdict;
 
     /// Whether the app still serves, through the drain too.
     fn servez(&self) -> Verdict;

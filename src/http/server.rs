@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
+use hyper::header::USER_AGENT;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -16,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use super::Answers;
 use super::answer::answer;
 use super::guests::{Activity, Guests};
+use super::{Answers, Visitor};
 
 /// What a client may cost.
 #[derive(Clone, Copy)]
@@ -66,12 +68,12 @@ async fn serve_within(
                 guests.leave(|guest| guest.id() == id);
             }
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     if guests.is_full() {
                         evict(&mut guests);
                     }
                     let activity = guests.arrival();
-                    let task = converse(limits, stream, Rc::clone(&answers), activity.clone());
+                    let task = converse(limits, stream, peer.ip(), Rc::clone(&answers), activity.clone());
                     guests.seat(tasks.spawn_local(task), activity);
                     // The new one is read before the next is let in: in a burst of more connections than there are
                     // seats, a probe would else be evicted before it was looked at.
@@ -104,14 +106,14 @@ fn open_files_limit() -> usize {
 }
 
 /// One connection from its first byte to its end.
-async fn converse(limits: Limits, mut stream: TcpStream, answers: Rc<dyn Answers>, activity: Activity) {
+async fn converse(limits: Limits, mut stream: TcpStream, peer: IpAddr, answers: Rc<dyn Answers>, activity: Activity) {
     // hyper's buffers are only made for one who speaks: a silent client costs a task and a descriptor.
     if !matches!(timeout(limits.head, stream.readable()).await, Ok(Ok(()))) {
         return;
     }
     // An answer is one small write; nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| respond(&*answers, &activity, request));
+    let service = service_fn(|request| respond(&*answers, peer, &activity, request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
@@ -127,6 +129,7 @@ async fn converse(limits: Limits, mut stream: TcpStream, answers: Rc<dyn Answers
 
 async fn respond(
     answers: &dyn Answers,
+    peer: IpAddr,
     activity: &Activity,
     request: Request<Incoming>,
 ) -> Result<Response<http_body_util::Full<hyper::body::Bytes>>, Infallible> {
@@ -134,7 +137,8 @@ async fn respond(
     yield_now().await;
     answers.request();
     let has_body = !request.body().is_end_stream();
-    let response = answer(answers, request.method(), request.uri().path(), has_body);
+    let visitor = Visitor::new(peer, request.headers().get(USER_AGENT));
+    let response = answer(answers, &visitor, request.method(), request.uri().path(), has_body);
     activity.note();
     Ok(response)
 }

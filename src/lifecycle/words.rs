@@ -125,6 +125,8 @@ pub enum Lull {
     Busy,
     /// As far as the traffic is concerned the drain may end once its least time is over, for this reason.
     Over(DrainEnd),
+    /// Every balancer has let go and the traffic is quiet: the drain may end before its least time.
+    Released,
 }
 
 /// How the stop starts.
@@ -169,6 +171,8 @@ pub enum DrainEnd {
     Quiet,
     /// Its least time is over, and no new connection came for the window.
     NoNew,
+    /// Every balancer has let go, by its own sign, and the traffic has been quiet for the window.
+    Released,
     /// Its greatest length is over, and the traffic still goes on.
     Greatest,
     /// The child has ended.

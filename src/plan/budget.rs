@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Drain, Limit, human};
+use super::{Drain, DrainUntil, Limit, human};
 
 /// What an app keeps of a stated limit at the very least.
 const LEAST_STOP: Duration = Duration::from_secs(1);
@@ -124,7 +124,8 @@ impl Budget {
                 cut
             }
             (Some(said), _) => said,
-            (None, _) if drain.least.is_zero() => Duration::ZERO,
+            // Who wants no drain gets none; who says what is to hold it wants one.
+            (None, _) if drain.least.is_zero() && !drain.held && drain.until != DrainUntil::Released => Duration::ZERO,
             (None, Limit::Stated(limit)) => spare(limit, None),
             (None, Limit::Assumed(limit, _)) if self.lb.is_some() => spare(limit, None),
             (None, Limit::Assumed(limit, _)) => spare(limit, None).min(LONGEST_UNSTATED_DRAIN),

@@ -111,6 +111,24 @@ fn traffic_may_stretch_a_drain_as_far_as_the_budget_can_spare() {
 }
 
 #[test]
+fn what_is_to_hold_a_drain_makes_one() {
+    for options in [&["--drain-while", "tcp://:3000"][..], &["--on-drain", "leave"], &["--drain-until", "released"]] {
+        let drain = plan(options).drain;
+        assert_eq!((drain.least, drain.greatest), (seconds(0), seconds(10)), "{options:?}");
+    }
+    assert!(!plan(&["--on-drain", "leave"]).drain.automatic, "an app without ports is held too");
+    let drain = plan(&["--lb", "alb", "--drain-until", "released", "--http", ":1", "--grace-period", "60s"]).drain;
+    assert_eq!((drain.least, drain.greatest, drain.automatic), (seconds(30), Duration::from_millis(34_800), true));
+}
+
+#[test]
+fn a_release_that_nobody_can_show_is_told() {
+    let told = |options: &[&str]| plan(options).warnings.iter().any(|text| text.contains("--drain-until released"));
+    assert!(told(&["--drain-until", "released", "--drain-delay", "6s"]));
+    assert!(!told(&["--drain-until", "released", "--drain-delay", "6s", "--http", ":9180"]));
+}
+
+#[test]
 fn a_drain_timeout_leaves_the_app_something() {
     let plan = plan(&["--drain-delay", "6s", "--drain-timeout", "40s", "--grace-period", "30s"]);
     assert_eq!(plan.drain.greatest, seconds(27));
@@ -173,7 +191,11 @@ fn bad_values_are_refused_with_the_way_out() {
         (&["--grace-period", "soon"][..], "no duration"),
         (&["--lb", "elb"], "not one of service, alb"),
         (&["--drain-delay", "10s", "--drain-timeout", "5s"], "below --drain-delay 10s"),
-        (&["--drain-until", "idle"], "delay, quiet, no-new"),
+        (&["--drain-until", "idle"], "delay, quiet, no-new, released"),
+        (&["--lb-unhealthy-threshold", "0"], "from 1"),
+        (&["--drain-while", "listening"], "holds all through the drain"),
+        (&["--drain-while", "busy"], "not a check"),
+        (&["--on-drain", "sh -c 'x"], "has no end"),
         (&["--stop-on", "TERM,KILL"], "cannot be caught"),
         (&["--stop-on", "FOO"], "no signal"),
         (&["--remap-exit", "143"], "143=0"),

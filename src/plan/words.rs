@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{DrainUntil, LogFormat, SignalTo};
+use crate::check::Check;
 use crate::signals::{SigSet, Signal};
 
 /// Longer than this a duration is a typing error.
@@ -32,7 +33,18 @@ pub(super) fn drain_until(text: &str) -> Result<DrainUntil, String> {
         "delay" => Ok(DrainUntil::Delay),
         "quiet" => Ok(DrainUntil::Quiet),
         "no-new" => Ok(DrainUntil::NoNew),
-        _ => Err("not one of delay, quiet, no-new".into()),
+        "released" => Ok(DrainUntil::Released),
+        _ => Err("not one of delay, quiet, no-new, released".into()),
+    }
+}
+
+/// What holds a drain has to be asked for: that the app runs or listens is no sign that it is busy.
+pub(super) fn drain_check(text: &str) -> Result<Check, String> {
+    match Check::parse(text)? {
+        Check::Running | Check::Listening => Err(format!(
+            "`{text}` holds all through the drain; ask http://, tcp:// or exec: what tells that it is busy"
+        )),
+        check => Ok(check),
     }
 }
 

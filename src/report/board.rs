@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::check::Check;
-use crate::http::{Answers, Verdict};
+use crate::http::{Answers, Verdict, Visitor};
 use crate::lifecycle::PHASES;
+use crate::plan::Plan;
 use crate::supervisor::Order;
+use crate::traffic::probers::Probers;
 
 /// A `listening` check is looked at again when somebody asks, but no more often than this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -28,6 +30,9 @@ pub struct Board {
     orders: UnboundedSender<Order>,
     looks_on_demand: bool,
     looked: Cell<Option<Instant>>,
+    began: Instant,
+    /// Who has asked whether we are ready.
+    pub probers: RefCell<Probers>,
     panics: bool,
     grace: Option<Duration>,
 }
@@ -58,13 +63,8 @@ pub fn count(figure: &Cell<u64>) {
 
 impl Board {
     /// A board for an app that has not started yet.
-    pub fn new(
-        ready_check: &Check,
-        live_check: Option<&Check>,
-        orders: UnboundedSender<Order>,
-        panics: bool,
-        grace: Option<Duration>,
-    ) -> Self {
+    pub fn new(plan: &Plan, orders: UnboundedSender<Order>, began: Instant) -> Self {
+        let (ready_check, live_check) = (&plan.ready_check, plan.live_check.as_ref());
         Self {
             phase: Cell::new(PHASES[0]),
             ready: Cell::new(false),
@@ -76,8 +76,10 @@ impl Board {
             orders,
             looks_on_demand: *ready_check == Check::Listening || live_check == Some(&Check::Listening),
             looked: Cell::new(None),
-            panics,
-            grace,
+            began,
+            probers: RefCell::new(Probers::new(plan.drain.unhealthy_threshold)),
+            panics: plan.panic_on_request,
+            grace: plan.deadline().map(|limit| limit + plan.kill_margin),
         }
     }
 
@@ -108,6 +110,12 @@ impl Board {
         self.why.borrow().clone().into_owned()
     }
 
+    /// What a load balancer is to be told.
+    pub fn ready(&self) -> Verdict {
+        self.look_again();
+        self.verdict(self.ready.get())
+    }
+
     fn verdict(&self, ok: bool) -> Verdict {
         Verdict { ok, text: format!("{}: {}", self.phase.get(), self.why.borrow()) }
     }
@@ -123,9 +131,10 @@ impl Board {
 }
 
 impl Answers for Board {
-    fn readyz(&self) -> Verdict {
-        self.look_again();
-        self.verdict(self.ready.get())
+    fn readyz(&self, visitor: &Visitor) -> Verdict {
+        let verdict = self.ready();
+        self.probers.borrow_mut().asked(self.began.elapsed(), visitor, !verdict.ok);
+        verdict
     }
 
     fn servez(&self) -> Verdict {

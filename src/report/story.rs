@@ -213,6 +213,7 @@ impl fmt::Display for DrainEnd {
             Self::TimeUp => "its time was up",
             Self::Quiet => "its least time was over and the traffic quiet",
             Self::NoNew => "its least time was over and no new connection came",
+            Self::Released => "every balancer had let go and the traffic was quiet",
             Self::Greatest => "its greatest length was over, and traffic went on",
             Self::ChildEnded => "the child ended",
             Self::Hurry => "cut short on request",

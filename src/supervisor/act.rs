@@ -12,6 +12,7 @@ use crate::fallback;
 use crate::lifecycle::{Action, DrainEnd, Event, Hold, KillReason, Phase, Request, Voice};
 use crate::plan::human;
 use crate::report::board::count;
+use crate::report::drained::Advice;
 use crate::report::story::{self, Asked};
 use crate::signals::{DefaultAction, Signal};
 use crate::traffic::listeners;
@@ -65,6 +66,7 @@ impl Supervisor {
         if let Err(error) = self.termination.write_ahead(&ahead) {
             tracing::warn!("the termination message cannot be written: {error}");
         }
+        self.start_holders(hold);
         self.foresee();
         self.tell_left();
     }
@@ -72,9 +74,16 @@ impl Supervisor {
     async fn release(&mut self, why: DrainEnd) {
         let start = self.lifecycle.clock().map_or(self.now(), |clock| clock.start);
         let time = self.now().saturating_sub(start);
-        let seen = self.end_of_traffic_watch();
-        tracing::info!("the drain is over after {} ({why}){seen}", human(time));
-        self.story.drained(time, why, seen);
+        self.end_of_holding();
+        let seen = self.end_of_traffic_watch(why);
+        let text = seen.map_or_else(String::new, |drained| drained.to_string());
+        tracing::info!("the drain is over after {} ({why}){text}", human(time));
+        match seen.and_then(|drained| drained.advice()) {
+            Some(Advice::Longer(text)) => tracing::warn!("{text}"),
+            Some(Advice::Right(text) | Advice::Shorter(text)) => tracing::info!("{text}"),
+            None => {}
+        }
+        self.story.drained(time, why, text);
         if !self.waiting.is_empty() {
             self.answer_waiting(&format!("drained for {}", human(time)));
             // Their answers are on the wire before the app hears.

@@ -4,19 +4,20 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 
 use super::Order;
 use crate::check::{self, Check, Judge};
 use crate::child::end::Ended;
 use crate::child::program::Program;
-use crate::child::start::{How, start as start_child};
+use crate::child::start::{How, Role, start as start_child};
 use crate::lifecycle::PHASES;
 use crate::plan::Pace;
 use crate::report::board::Board;
 use crate::signals::{self, Inherited, Signal};
 use crate::tree::helpers::Helpers;
 
-/// How soon a check is repeated while the app starts.
+/// How soon a check is repeated while somebody waits for it: the app starts, or it holds the drain.
 const EAGER: Duration = Duration::from_millis(200);
 /// From one look at the listeners to the next while the app starts: quick at first.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -31,6 +32,8 @@ pub enum Which {
     Ready,
     /// The live check.
     Live,
+    /// The one that holds the drain.
+    DrainWhile,
 }
 
 /// What checks need of the supervisor.
@@ -44,18 +47,22 @@ pub struct Surroundings {
     pub inherited: Inherited,
 }
 
-/// Starts a check. `running` needs none: the phases say it. `listening` runs until the app is up, then only when asked.
-pub fn start(which: Which, check: &Check, pace: Pace, around: &Surroundings, orders: &UnboundedSender<Order>) {
+/// Starts a check; it runs until it is aborted. `running` needs none: the phases say it. `listening` runs until the app is
+/// up, then only when asked.
+pub fn start(
+    which: Which,
+    check: &Check,
+    pace: Pace,
+    around: &Surroundings,
+    orders: &UnboundedSender<Order>,
+) -> Option<AbortHandle> {
     let (around, orders) = (around.clone(), orders.clone());
-    match check {
-        Check::Running => {}
-        Check::Listening => {
-            tokio::task::spawn_local(look_until_up(around, orders));
-        }
-        check => {
-            tokio::task::spawn_local(repeat(which, check.clone(), pace, around, orders));
-        }
-    }
+    let task = match check {
+        Check::Running => return None,
+        Check::Listening => tokio::task::spawn_local(look_until_up(around, orders)),
+        check => tokio::task::spawn_local(repeat(which, check.clone(), pace, around, orders)),
+    };
+    Some(task.abort_handle())
 }
 
 async fn look_until_up(around: Surroundings, orders: UnboundedSender<Order>) {
@@ -69,15 +76,15 @@ async fn look_until_up(around: Surroundings, orders: UnboundedSender<Order>) {
 
 async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, orders: UnboundedSender<Order>) {
     let mut judge = Judge::new(pace.failures, pace.successes);
-    if which == Which::Live {
-        // Alive until the contrary is proven; not ready until it is.
+    if which != Which::Ready {
+        // Alive, or busy, until the contrary is proven; not ready until it is.
         judge.hear(true);
     }
     loop {
         let passed = match &check {
             Check::Http(check) => check::http(check, pace.timeout).await,
             Check::Tcp(check) => check::tcp(check, pace.timeout).await,
-            Check::Exec(command) => exec(command, pace.timeout, &around).await,
+            Check::Exec(command) => run(command, Role::Check, Some(pace.timeout), &around).await,
             Check::Running | Check::Listening => return,
         };
         if let Err(reason) = &passed {
@@ -88,27 +95,31 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
         {
             return;
         }
-        let starting = around.board.phase() == PHASES[0];
-        tokio::time::sleep(if starting { pace.period.min(EAGER) } else { pace.period }).await;
+        let is_eager = which == Which::DrainWhile || around.board.phase() == PHASES[0];
+        tokio::time::sleep(if is_eager { pace.period.min(EAGER) } else { pace.period }).await;
     }
 }
 
-/// Runs a command; it passes if it exits with 0 in time. It gets no terminal and its output goes nowhere.
-async fn exec(command: &[String], limit: Duration, around: &Surroundings) -> Result<(), String> {
+/// Runs a command; it passes if it exits with 0, and in time where that is limited. It gets no terminal.
+pub async fn run(command: &[String], role: Role, limit: Option<Duration>, around: &Surroundings) -> Result<(), String> {
     let argv = command.iter().map(Into::into).collect();
     let environment =
         std::env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"SUNDOWN_")).collect();
     let program = Program::new(argv, environment).map_err(|error| error.to_string())?;
-    let how = How { inherited: around.inherited, terminal: None, own_group: true, quiet: true };
+    let how = How { inherited: around.inherited, terminal: None, own_group: true, role };
     let pid = start_child(&program, how).map_err(|error| error.to_string())?;
     let end = around.helpers.add(pid);
-    match tokio::time::timeout(limit, end).await {
+    let ended = match limit {
+        Some(limit) => tokio::time::timeout(limit, end).await,
+        None => Ok(end.await),
+    };
+    match ended {
         Ok(Ok(Ended::Exited(0))) => Ok(()),
         Ok(Ok(ended)) => Err(format!("{} {ended}", command[0])),
         Ok(Err(_)) => Err("its end was missed".into()),
         Err(_) => {
             let _ = signals::send(-pid, Signal::KILL);
-            Err(format!("{} took longer than {}", command[0], crate::plan::human(limit)))
+            Err(format!("{} took longer than {}", command[0], limit.map_or_else(String::new, crate::plan::human)))
         }
     }
 }

@@ -1,11 +1,10 @@
-//! The end: strays, open connections, the last words, the exit code; and what `status` says until then.
+//! The end: strays, open connections, the last words, the exit code.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use crate::lifecycle::Outcome;
-use crate::plan::{ExitPolicy, human};
+use crate::plan::ExitPolicy;
 use crate::signals::{self, SigSet, Signal};
 
 /// What strays get between TERM and KILL.
@@ -82,87 +81,6 @@ impl Supervisor {
         self.teller.tree.look();
         !self.teller.tree.strays().is_empty()
     }
-
-    pub(super) fn status_text(&self, traffic: Option<String>) -> String {
-        let mut text = format!(
-            "phase    {} ({})\nready    {}\nserving  {}\nchild    pid {}, {}\n",
-            self.board.phase(),
-            self.board.why(),
-            yes(self.lifecycle.is_ready()),
-            yes(self.lifecycle.is_serving()),
-            self.child.pid,
-            self.child.ended.map_or("running".into(), |ended| ended.to_string()),
-        );
-        let _ = writeln!(text, "drain    {}", human(self.plan.drain.least));
-        let limit = self.plan.deadline().map_or("not stated".into(), |limit| human(limit + self.plan.kill_margin));
-        let _ = writeln!(text, "grace    {limit}");
-        let _ = writeln!(text, "traffic  {}", traffic.unwrap_or("no connection seen".into()));
-        for told in self.teller.ledger.told() {
-            let _ = writeln!(text, "told     {} to {} (pid {})", told.signal, told.comm.as_str(), told.key.pid);
-        }
-        if let Some(at) = self.lifecycle.kill_at() {
-            let _ = writeln!(text, "killed   in {}", human(at.saturating_sub(self.now())));
-        }
-        text
-    }
-
-    pub(super) fn status_json(&self) -> String {
-        let seconds = |time: Option<Duration>| time.map_or("null".into(), |time| format!("{:.3}", time.as_secs_f64()));
-        let since = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
-        let told: Vec<String> = self
-            .teller
-            .ledger
-            .told()
-            .iter()
-            .map(|told| {
-                format!(
-                    "{{\"pid\":{},\"name\":{},\"signal\":\"{}\"}}",
-                    told.key.pid,
-                    quote(told.comm.as_str()),
-                    told.signal
-                )
-            })
-            .collect();
-        format!(
-            concat!(
-                "{{\"version\":\"{}\",\"pid\":{},\"phase\":\"{}\",\"why\":{},\"ready\":{},\"serving\":{},\"child\":{},\"child_ended\":{},",
-                "\"drain_seconds\":{:.3},\"grace_period_seconds\":{},\"stop_asked_seconds_ago\":{},\"kill_in_seconds\":{},\"told\":[{}]}}"
-            ),
-            env!("CARGO_PKG_VERSION"),
-            std::process::id(),
-            self.board.phase(),
-            quote(&self.board.why()),
-            self.lifecycle.is_ready(),
-            self.lifecycle.is_serving(),
-            self.child.pid,
-            self.child.ended.map_or("null".into(), |ended| quote(&ended.to_string())),
-            self.plan.drain.least.as_secs_f64(),
-            seconds(self.plan.deadline().map(|limit| limit + self.plan.kill_margin)),
-            seconds(since),
-            seconds(self.lifecycle.kill_at().map(|at| at.saturating_sub(self.now()))),
-            told.join(","),
-        )
-    }
-}
-
-fn yes(value: bool) -> &'static str {
-    if value { "yes" } else { "no" }
-}
-
-/// A string of JSON (RFC 8259, section 7).
-fn quote(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\0'..='\x1f' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// The user's policy on exit codes. A kill of ours, an abort and a segmentation fault are never hidden by
@@ -205,10 +123,5 @@ mod tests {
         assert_eq!(exit(143, true, None, &policy), 5);
         assert_eq!(exit(143, false, None, &policy), 6);
         assert_eq!(exit(7, false, None, &policy), 7);
-    }
-
-    #[test]
-    fn json_is_quoted() {
-        assert_eq!(quote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
     }
 }

@@ -1,22 +1,34 @@
 //! The look at the traffic while the app drains: when it may end, and what is to be said of it. Nothing of this runs before a
 //! stop is asked for.
 
-use std::fmt::Write;
+use std::fmt;
 use std::time::Duration;
 
 use super::Supervisor;
 use crate::lifecycle::{DrainEnd, Event, Hold, Lull, Moment, Phase};
-use crate::plan::{DrainUntil, human};
+use crate::plan::{Drain, DrainUntil, human};
+use crate::report::drained::{Arrivals, Drained};
+use crate::traffic::inflight::Totals;
 use crate::traffic::ours::{Found, Hints, own_cgroup};
+use crate::traffic::probers::Release;
 use crate::traffic::sampler::{Level, Sampler, Seen};
+
+/// More probers than this are not named one by one.
+const SHOWN: usize = 8;
 
 /// The watch over one drain.
 pub(super) struct Watch {
     sampler: Sampler,
     began: Moment,
+    least: Duration,
     due: Option<Moment>,
     last: Option<Seen>,
     lull: Lull,
+    /// Whether what is seen can change when the drain ends.
+    matters: bool,
+    release: Release,
+    connections: Arrivals,
+    requests: Arrivals,
 }
 
 impl Supervisor {
@@ -30,15 +42,47 @@ impl Supervisor {
                 "the app's traffic cannot be seen, since its listeners cannot be told from others': the drain has its least length (--ports names them)"
             );
         }
-        let (lull, due) = match hold {
-            Hold::None(_) => (Lull::Over(DrainEnd::TimeUp), None),
-            Hold::Drain { least, greatest } => {
-                let next = sampler.sample(began, &|_| false).next;
-                let lull = if greatest > least { Lull::Busy } else { Lull::Over(DrainEnd::TimeUp) };
-                (lull, Some(began + next))
-            }
+        let (least, due) = match hold {
+            Hold::None(_) => (Duration::ZERO, None),
+            Hold::Drain { least, .. } => (least, Some(began + sampler.sample(began, &|_| false).next)),
         };
-        self.traffic = Some(Watch { sampler, began, due, last: None, lull });
+        let lull = match self.lifecycle.phase() {
+            Phase::Draining { lull, .. } => lull,
+            _ => Lull::Over(DrainEnd::TimeUp),
+        };
+        self.traffic = Some(Watch {
+            sampler,
+            began,
+            least,
+            due,
+            last: None,
+            lull,
+            matters: lull == Lull::Busy,
+            release: Release::NotYet,
+            connections: Arrivals::default(),
+            requests: Arrivals::default(),
+        });
+        if due.is_some() && self.plan.drain.until == DrainUntil::Released {
+            self.say_who_probes();
+        }
+    }
+
+    /// Says on whom the drain's end depends.
+    fn say_who_probes(&self) {
+        let probers = self.board.probers.borrow();
+        let balancers: Vec<String> = probers.balancers().take(SHOWN).map(ToString::to_string).collect();
+        let more = probers.balancers().count() - balancers.len();
+        match (self.plan.http.is_some(), balancers.is_empty()) {
+            (false, _) => {}
+            (true, true) => tracing::warn!(
+                "no balancer has asked /readyz yet: if none does, the drain has its stated time, since nobody can be seen to let go"
+            ),
+            (true, false) => tracing::info!(
+                "the drain ends when these have let go: {}{}",
+                balancers.join("; "),
+                if more > 0 { format!("; and {more} more") } else { String::new() }
+            ),
+        }
     }
 
     fn new_sampler(&self) -> (Sampler, Found) {
@@ -55,6 +99,7 @@ impl Supervisor {
     /// Takes a sample, and tells the lifecycle if that changes what it may do.
     pub(super) async fn look_at_traffic(&mut self) {
         let now = self.now();
+        let Phase::Draining { .. } = self.lifecycle.phase() else { return };
         let Some(mut watch) = self.traffic.take() else { return };
         let seen = watch.sampler.sample(now, &|_| false);
         if let Some(reason) = watch.sampler.take_reason() {
@@ -63,12 +108,18 @@ impl Supervisor {
         if seen.listeners_changed {
             watch.sampler.find(self.teller.tree.look().iter().map(|node| node.stat.key.pid));
         }
-        watch.last = Some(seen);
-        let drains = matches!(self.lifecycle.phase(), Phase::Draining { .. });
-        watch.due = (drains && seen.level != Level::Blind).then(|| now + seen.next);
-        let extends = watch.lull != Lull::Over(DrainEnd::TimeUp);
-        let lull = judge(self.plan.drain.until, self.plan.drain.quiet, &seen, now, watch.began);
-        let changed = extends && lull != watch.lull;
+        watch.note(&seen, now);
+        watch.due = (seen.level != Level::Blind).then(|| now + seen.next);
+        let release = self.board.probers.borrow().released(now);
+        // A prober may be waiting for us to read what it asks: it is silent only if it still is at the next look.
+        let held = self.holders.hold();
+        let known = if release == watch.release { release } else { Release::NotYet };
+        watch.release = release;
+        let lull = match held {
+            true => Lull::Busy,
+            false => judge(&self.plan.drain, &seen, now, watch.began, known),
+        };
+        let changed = watch.matters && lull != watch.lull;
         if changed {
             watch.lull = lull;
         }
@@ -78,27 +129,22 @@ impl Supervisor {
         }
     }
 
-    /// What was seen in the drain, to stand behind its length; nothing if nothing came.
-    pub(super) fn end_of_traffic_watch(&mut self) -> String {
-        let Some(watch) = &mut self.traffic else { return String::new() };
+    /// What was seen in the drain, which has ended for this reason; nothing if nobody looked.
+    pub(super) fn end_of_traffic_watch(&mut self, why: DrainEnd) -> Option<Drained> {
+        let watch = self.traffic.as_mut()?;
         watch.due = None;
-        let Some(seen) = watch.last else { return String::new() };
-        let totals = seen.totals;
-        let mut text = String::new();
-        if let Some(last) = totals.last_new {
-            let floor = if seen.new_is_a_floor { "at least " } else { "" };
-            let _ = write!(
-                text,
-                ", {floor}{} new connection{} meanwhile, the last after {}",
-                totals.new,
-                plural(totals.new),
-                human(last.saturating_sub(watch.began))
-            );
+        let seen = watch.last?;
+        if self.plan.drain.until == DrainUntil::Released && self.plan.http.is_some() && why != DrainEnd::Released {
+            say_why_not_released(watch.release);
         }
-        if totals.in_flight > 0 {
-            let _ = write!(text, ", {} request{} still in flight", totals.in_flight, plural(totals.in_flight));
-        }
-        text
+        Some(Drained {
+            least: watch.least,
+            why,
+            connections: watch.connections,
+            is_a_floor: seen.new_is_a_floor,
+            requests: watch.requests,
+            in_flight: seen.totals.in_flight,
+        })
     }
 
     /// The app takes long to stop: says which connections it may be waiting for.
@@ -108,10 +154,10 @@ impl Supervisor {
         }
     }
 
-    /// The app's connections as they are now, for a person; none if it has none or they cannot be seen.
-    pub(super) fn connections_now(&mut self) -> Option<String> {
+    /// The app's connections as they are now; none if it has none or they cannot be seen.
+    pub(super) fn connections_now(&mut self) -> Option<Connections> {
         let now = self.now();
-        let seen = match &mut self.traffic {
+        let Seen { level, totals, .. } = match &mut self.traffic {
             // It may have closed its listeners by now, and its ports are known only from before.
             Some(watch) => watch.sampler.sample(now, &|_| false),
             None => {
@@ -119,24 +165,35 @@ impl Supervisor {
                 self.new_sampler().0.sample(now, &|_| false)
             }
         };
-        let totals = seen.totals;
-        if seen.level == Level::Blind || totals.connections == 0 {
-            return None;
-        }
-        let mut text = format!("{} connection{}", totals.connections, plural(totals.connections));
-        if seen.level == Level::Diag {
-            let _ = write!(text, ", {} with a request in flight", totals.in_flight);
+        (level != Level::Blind && totals.connections > 0).then_some(Connections { level, totals })
+    }
+}
+
+/// The app's connections at one moment.
+pub(super) struct Connections {
+    /// How well they were seen.
+    pub(super) level: Level,
+    /// What they come to.
+    pub(super) totals: Totals,
+}
+
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, totals } = self;
+        write!(f, "{} connection{}", totals.connections, plural(totals.connections))?;
+        if *level == Level::Diag {
+            write!(f, ", {} with a request in flight", totals.in_flight)?;
             if !totals.oldest_request.is_zero() {
-                let _ = write!(text, " (the oldest for {})", human(totals.oldest_request));
+                write!(f, " (the oldest for {})", human(totals.oldest_request))?;
             }
             if totals.connections > totals.in_flight {
-                let _ = write!(text, ", idle for up to {}", human(totals.longest_idle));
+                write!(f, ", idle for up to {}", human(totals.longest_idle))?;
             }
         }
         if totals.accept_queue > 0 {
-            let _ = write!(text, ", {} not accepted yet", totals.accept_queue);
+            write!(f, ", {} not accepted yet", totals.accept_queue)?;
         }
-        Some(text)
+        Ok(())
     }
 }
 
@@ -144,8 +201,33 @@ fn plural(count: u32) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Whether the traffic lets the drain end, once its least time is over.
-fn judge(until: DrainUntil, window: Duration, seen: &Seen, now: Moment, began: Moment) -> Lull {
+/// The drain kept its stated time.
+fn say_why_not_released(release: Release) {
+    let why = match release {
+        Release::NoneSeen => "no balancer has asked /readyz",
+        Release::Silent => {
+            "a prober asked once and never again, so that what its silence means cannot be told (`sundown status` names it)"
+        }
+        Release::TooMany => "more probers have asked than can be told apart",
+        Release::NotYet | Release::All => return,
+    };
+    tracing::warn!("the drain had its stated time: {why}");
+}
+
+impl Watch {
+    fn note(&mut self, seen: &Seen, now: Moment) {
+        self.last = Some(*seen);
+        let (totals, passed) = (&seen.totals, now.saturating_sub(self.began));
+        let since = |at: Option<Moment>| at.map(|at| at.saturating_sub(self.began));
+        let (last_new, last_request) = (since(totals.last_new), since(totals.last_request));
+        self.connections.note(totals.new, last_new, passed, self.least);
+        self.requests.note(totals.requests, last_request, passed, self.least);
+    }
+}
+
+/// Whether the traffic lets the drain end, once its least time is over or, if all balancers have let go, before.
+fn judge(drain: &Drain, seen: &Seen, now: Moment, began: Moment, release: Release) -> Lull {
+    let Drain { until, quiet: window, .. } = *drain;
     let totals = &seen.totals;
     if until == DrainUntil::Delay || seen.level == Level::Blind || seen.listeners == 0 && totals.connections == 0 {
         return Lull::Over(DrainEnd::TimeUp);
@@ -154,9 +236,13 @@ fn judge(until: DrainUntil, window: Duration, seen: &Seen, now: Moment, began: M
     let nothing = totals.connections == 0 && totals.new == 0 && totals.accept_queue == 0;
     let none_new = now.saturating_sub(totals.last_new.unwrap_or(began)) >= window;
     let quiet = totals.in_flight == 0 && totals.quiet_for(now, began) >= window;
-    match until {
-        DrainUntil::NoNew if nothing || none_new => Lull::Over(DrainEnd::NoNew),
-        DrainUntil::Quiet if nothing || quiet => Lull::Over(DrainEnd::Quiet),
+    match (until, release) {
+        (DrainUntil::NoNew, _) if nothing || none_new => Lull::Over(DrainEnd::NoNew),
+        (DrainUntil::Quiet, _) if nothing || quiet => Lull::Over(DrainEnd::Quiet),
+        (DrainUntil::Released, Release::All) if nothing || quiet => Lull::Released,
+        // Who is known to count on us still is waited for, beyond the least time too.
+        (DrainUntil::Released, Release::All | Release::NotYet) => Lull::Busy,
+        (DrainUntil::Released, _) if nothing || quiet => Lull::Over(DrainEnd::Quiet),
         _ => Lull::Busy,
     }
 }
@@ -164,7 +250,6 @@ fn judge(until: DrainUntil, window: Duration, seen: &Seen, now: Moment, began: M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::inflight::Totals;
 
     const SECOND: Duration = Duration::from_secs(1);
     const BEGAN: Moment = Duration::from_secs(100);
@@ -182,8 +267,13 @@ mod tests {
         }
     }
 
+    fn drain(until: DrainUntil) -> Drain {
+        let (least, greatest) = (SECOND * 5, SECOND * 9);
+        Drain { least, greatest, until, quiet: SECOND, unhealthy_threshold: 2, held: false, automatic: false }
+    }
+
     fn judged(until: DrainUntil, totals: Totals, after: u32) -> Lull {
-        judge(until, SECOND, &seen(Level::Diag, totals), BEGAN + SECOND * after, BEGAN)
+        judge(&drain(until), &seen(Level::Diag, totals), BEGAN + SECOND * after, BEGAN, Release::NoneSeen)
     }
 
     #[test]
@@ -207,7 +297,24 @@ mod tests {
         assert_eq!(judged(DrainUntil::Quiet, Totals::default(), 0), Lull::Over(DrainEnd::Quiet));
         let busy = Totals { connections: 1, in_flight: 1, ..Totals::default() };
         assert_eq!(judged(DrainUntil::Delay, busy, 0), Lull::Over(DrainEnd::TimeUp));
-        let blind = judge(DrainUntil::Quiet, SECOND, &seen(Level::Blind, busy), BEGAN, BEGAN);
+        let blind = judge(&drain(DrainUntil::Quiet), &seen(Level::Blind, busy), BEGAN, BEGAN, Release::All);
         assert_eq!(blind, Lull::Over(DrainEnd::TimeUp));
+    }
+
+    #[test]
+    fn balancers_that_have_let_go_end_it_when_the_traffic_is_quiet() {
+        let idle = Totals { connections: 3, last_active: Some(BEGAN), ..Totals::default() };
+        let judged = |totals, release| {
+            judge(&drain(DrainUntil::Released), &seen(Level::Diag, totals), BEGAN + SECOND * 2, BEGAN, release)
+        };
+        assert_eq!(judged(idle, Release::All), Lull::Released);
+        assert_eq!(judged(Totals::default(), Release::All), Lull::Released);
+        assert_eq!(judged(Totals { in_flight: 1, ..idle }, Release::All), Lull::Busy);
+        assert_eq!(judged(Totals { last_active: Some(BEGAN + SECOND * 2), ..idle }, Release::All), Lull::Busy);
+        assert_eq!(judged(idle, Release::NotYet), Lull::Busy, "somebody may still send");
+        for unknown in [Release::NoneSeen, Release::Silent, Release::TooMany] {
+            assert_eq!(judged(idle, unknown), Lull::Over(DrainEnd::Quiet), "{unknown:?}");
+            assert_eq!(judged(Totals { in_flight: 1, ..idle }, unknown), Lull::Busy);
+        }
     }
 }

@@ -27,6 +27,8 @@ mod tests;
 
 /// A tie is busy until it is this old: TCP_DELACK_MAX, 200 ms, and some ticks.
 const TIE_IS_YOUNG: Duration = Duration::from_millis(220);
+/// The kernel's times are no finer than this, where it ticks slowest (CONFIG_HZ=100).
+const TICK: Duration = Duration::from_millis(10);
 /// An acknowledgement that comes or goes later than this is no delayed one: it belongs to a keep-alive probe.
 const DELAYED_ACK: Duration = Duration::from_millis(500);
 /// A tie that cannot be told apart is busy until it is this old. For ever would hold every drain of an app whose clients
@@ -73,6 +75,11 @@ pub struct Totals {
     pub new: u32,
     /// When the last of those was first seen.
     pub last_new: Option<Moment>,
+    /// Requests that came since the first sample, as TCP shows them: data that came after an answer, or first on its
+    /// connection. Of those between two samples on one connection only the last is seen.
+    pub requests: u32,
+    /// When the last of those came.
+    pub last_request: Option<Moment>,
     /// When traffic was last seen: now, if anything is in flight; else when a byte last moved or a connection last came.
     pub last_active: Option<Moment>,
     /// For how long the oldest request has waited for its answer, where that can be said.
@@ -99,8 +106,12 @@ struct Known {
     /// Both change with every byte that moves.
     bytes_received: u64,
     data_segs_out: u32,
+    /// Bytes of the client's.
+    payload: u64,
     /// Segments sent without data.
     bare_segs_out: u32,
+    /// Whether nothing has gone since the last that came, as far as can be told.
+    unanswered: bool,
     /// Whether none of those was sent between the two samples in which bytes moved last.
     moved_bare_of_acks: bool,
     tie: Tie,
@@ -135,8 +146,8 @@ impl InFlight {
         self.sample += 1;
         self.not_accepted = 0;
         self.queue = 0;
-        let Totals { new, last_new, last_active, .. } = self.totals;
-        self.totals = Totals { new, last_new, last_active, ..Totals::default() };
+        let Totals { new, last_new, requests, last_request, last_active, .. } = self.totals;
+        self.totals = Totals { new, last_new, requests, last_request, last_active, ..Totals::default() };
     }
 
     /// A connection of this sample.
@@ -161,10 +172,18 @@ impl InFlight {
 
     /// A connection that ended since the last sample.
     pub fn see_closed(&mut self, connection: &Connection) {
-        let was_known = self.known.remove(&connection.cookie).is_some();
-        // The kernel may be late in telling of one that was gone before the first sample.
+        let before = self.known.remove(&connection.cookie);
+        // The kernel may be late in telling of one that was gone before the first sample, and its times are in ticks.
         let last = connection.info.map_or(self.now, |info| self.now.saturating_sub(age(&info)));
-        if !was_known && self.first.is_some_and(|first| last > first) {
+        if self.first.is_none_or(|first| last <= first + TICK) {
+            return;
+        }
+        if let Some(info) = connection.info
+            && Known::new(self, connection, &info).brings_request(before.as_ref())
+        {
+            self.note_request(last);
+        }
+        if before.is_none() {
             self.note_new();
             self.note_active(self.now);
         }
@@ -237,18 +256,12 @@ impl InFlight {
     /// What is known of the connection with this sample.
     fn meet(&mut self, connection: &Connection) -> Known {
         let info = connection.info.unwrap_or_default();
-        let mut known = Known {
-            seen: self.now,
-            sample: self.sample,
-            moved: self.now.saturating_sub(age(&info)),
-            bytes_received: info.bytes_received,
-            data_segs_out: info.data_segs_out,
-            bare_segs_out: info.segs_out.wrapping_sub(info.data_segs_out),
-            moved_bare_of_acks: false,
-            tie: Tie::Open,
-        };
+        let mut known = Known::new(self, connection, &info);
         let before = self.known.get(&connection.cookie).copied();
         known.compare(before.as_ref(), &info);
+        if known.brings_request(before.as_ref()) && self.first.is_some() {
+            self.note_request(self.now.saturating_sub(Duration::from_millis(info.last_data_recv_ms.into())));
+        }
         self.known.insert(connection.cookie, known);
         if before.is_none() && self.first.is_some() {
             self.note_new();
@@ -280,6 +293,11 @@ impl InFlight {
         self.totals.last_new = Some(self.now);
     }
 
+    fn note_request(&mut self, at: Moment) {
+        self.totals.requests += 1;
+        self.totals.last_request = self.totals.last_request.max(Some(at));
+    }
+
     fn note_active(&mut self, at: Moment) {
         self.totals.last_active = self.totals.last_active.max(Some(at));
     }
@@ -297,6 +315,31 @@ fn age(info: &Info) -> Duration {
 }
 
 impl Known {
+    /// What this sample shows of it.
+    fn new(flight: &InFlight, connection: &Connection, info: &Info) -> Self {
+        // The client's end of stream is a byte to the kernel.
+        let payload = info.bytes_received.saturating_sub(u64::from(connection.state != State::ESTABLISHED));
+        Self {
+            seen: flight.now,
+            sample: flight.sample,
+            moved: flight.now.saturating_sub(age(info)),
+            bytes_received: info.bytes_received,
+            payload,
+            data_segs_out: info.data_segs_out,
+            bare_segs_out: info.segs_out.wrapping_sub(info.data_segs_out),
+            unanswered: payload > 0 && (info.data_segs_out == 0 || info.last_data_recv_ms <= info.last_data_sent_ms),
+            moved_bare_of_acks: false,
+            tie: Tie::Open,
+        }
+    }
+
+    /// Whether a request has come since the sample before; what follows without an answer in between belongs to it.
+    fn brings_request(&self, before: Option<&Self>) -> bool {
+        let Some(before) = before else { return self.payload > 0 };
+        let answered = self.data_segs_out != before.data_segs_out || !before.unanswered;
+        self.payload > before.payload && answered
+    }
+
     /// Fills in what takes the sample before to know.
     fn compare(&mut self, before: Option<&Self>, info: &Info) {
         // The answer to the first SYN is the one segment without data that says nothing.

@@ -14,6 +14,7 @@ pub mod closed;
 pub mod diag;
 pub mod inflight;
 pub mod ours;
+pub mod probers;
 pub mod proc_net;
 pub mod sampler;
 

@@ -19,7 +19,7 @@ struct Fixed {
 }
 
 impl Answers for Fixed {
-    fn readyz(&self) -> Verdict {
+    fn readyz(&self, _visitor: &Visitor) -> Verdict {
         Verdict { ok: false, text: "draining: SIGTERM".to_owned() }
     }
 

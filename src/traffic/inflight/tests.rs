@@ -264,3 +264,52 @@ fn the_oldest_request_and_the_longest_idle_are_told() {
     assert_eq!((totals.oldest_request, totals.longest_idle), (ms(12_000), ms(39_000)));
     assert_eq!((totals.connections, totals.in_flight), (3, 2));
 }
+
+/// The connection after more has come and gone; both in bytes or segments since the last sample.
+fn after(connection: &Connection, came: u64, went: u32) -> Connection {
+    with(*connection, |_, info| {
+        info.bytes_received += came;
+        info.data_segs_out += went;
+        info.segs_out += went;
+        (info.last_data_recv_ms, info.last_data_sent_ms) = (20, if went > 0 { 10 } else { 5000 });
+    })
+}
+
+#[test]
+fn requests_are_counted_and_an_upload_is_one() {
+    let mut flight = InFlight::default();
+    let old = idle(1);
+    assert_eq!(sample(&mut flight, ms(1000), &[old]).1.requests, 0, "what was there at the first sample is old");
+    let begun = after(&old, 500, 0);
+    assert_eq!(sample(&mut flight, ms(1050), &[begun]).1.requests, 1);
+    let more = after(&begun, 500, 0);
+    assert_eq!(sample(&mut flight, ms(1100), &[more]).1.requests, 1, "no answer in between: it is the same one");
+    let answered = after(&more, 0, 3);
+    assert_eq!(sample(&mut flight, ms(1150), &[answered]).1.requests, 1);
+    let next = after(&answered, 80, 1);
+    let totals = sample(&mut flight, ms(1200), &[next]).1;
+    assert_eq!((totals.requests, totals.last_request), (2, Some(ms(1180))));
+    let ended = with(next, |connection, info| {
+        connection.state = State::CLOSE_WAIT;
+        info.bytes_received += 1;
+    });
+    assert_eq!(sample(&mut flight, ms(1250), &[ended]).1.requests, 2, "an end of stream asks for nothing");
+}
+
+#[test]
+fn requests_of_connections_that_came_and_went_are_counted() {
+    let mut flight = InFlight::default();
+    sample(&mut flight, ms(1000), &[]);
+    let short = |cookie, bytes| {
+        with(idle(cookie), |connection, info| {
+            connection.state = State::LAST_ACK;
+            info.bytes_received = bytes;
+            (info.last_data_recv_ms, info.last_data_sent_ms) = (20, 10);
+        })
+    };
+    flight.begin(ms(1100));
+    flight.see_closed(&short(7, 81));
+    flight.see_closed(&short(8, 1));
+    let totals = flight.totals();
+    assert_eq!((totals.new, totals.requests, totals.last_request), (2, 1, Some(ms(1090))));
+}
