@@ -14,10 +14,12 @@ use super::load::{Dice, Load, Tally, Traffic};
 use super::pod::{self, Init, Pod, Stopped};
 use super::rates::{QUIET, SLACK, answer_after};
 
-/// What a stop takes where nobody lets go: `--lb alb`.
+/// What a drain takes where nobody is known to let go: `--lb alb`.
 pub const STATED: Duration = Duration::from_secs(30);
-/// The line that says why the drain ended.
-const RELEASED: &str = "every balancer has let go";
+/// The same where a stranger has asked; shorter, since that is what it will take.
+pub const STATED_TO_STRANGERS: Duration = Duration::from_secs(10);
+/// What the line says that tells why the drain ended.
+const RELEASED: &str = "every balancer had let go";
 /// From one look at whom a balancer routes to, to the next.
 const LOOK: Duration = Duration::from_millis(25);
 /// A stop that takes longer hangs.
@@ -82,7 +84,7 @@ impl Released {
             faults.push("was held for too long".to_owned());
         }
         if !last_words.contains(RELEASED) {
-            faults.push("did not say that every balancer has let go".to_owned());
+            faults.push("did not say that every balancer had let go".to_owned());
         }
         let context = format!(
             "gone after {took:.1?}, let go after {:.1?}, quiet after {quiet:.1?}, {} requests/s:\n{last_words}",
@@ -178,18 +180,20 @@ impl Trial<'_> {
     }
 
     fn init(&self) -> Init {
-        let threshold = self.balancers.iter().map(|one| one.threshold).max();
-        let options = match threshold {
-            Some(3) => &OPTIONS[..],
-            _ => &OPTIONS[..OPTIONS.len() - 2],
+        let thrice = self.balancers.iter().any(|one| one.threshold == 3);
+        let options = match (self.stranger, thrice) {
+            (true, _) => &SHORT[..],
+            (false, true) => &THRICE[..],
+            (false, false) => &TWICE[..],
         };
         Init::Alone { options, endpoint: true }
     }
 }
 
-/// The last two are for a threshold that is not the default.
-const OPTIONS: [&str; 8] =
+const TWICE: [&str; 6] = ["--lb", "alb", "--grace-period", "60s", "--drain-until", "released"];
+const THRICE: [&str; 8] =
     ["--lb", "alb", "--grace-period", "60s", "--drain-until", "released", "--lb-unhealthy-threshold", "3"];
+const SHORT: [&str; 8] = ["--lb", "alb", "--grace-period", "60s", "--drain-until", "released", "--drain-delay", "10s"];
 
 fn target(pod: &Pod) -> Target {
     Target { app: pod.app, readyz: pod.readyz.expect("it has an endpoint") }
