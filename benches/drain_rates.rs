@@ -1,7 +1,7 @@
 //! What a drain loses, and how long it takes, by the rate of the traffic: behind a balancer that goes on routing to a stopping
 //! pod for a random 1 to 8 s and never looks at sundown's endpoint.
 //!
-//!     cargo bench --bench drain_rates                 # about four minutes
+//!     cargo bench --bench drain_rates                 # about two and a half minutes
 //!     cargo bench --bench drain_rates -- --short      # four pods in place of twenty
 //!     cargo bench --bench drain_rates -- --seed 7     # the traffic and the moments of a run that printed this
 //!
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
 }
 
 const HEAD: &str = "\
-| requests/s | drain | failed | pods that lost one | stop, median | longest | after the last answer, at most | needless, at most |
+| requests/s | drain | failed | pods that lost one | stop, median | longest | after the last answer, at most | of that needless, at most |
 |---|---|---|---|---|---|---|---|";
 
 fn line(outcome: &Outcome) -> String {

@@ -65,7 +65,9 @@ fn where_one_asked_once_and_never_again_the_stated_time_is_kept_and_told() {
         assert_eq!(pod.tally.lost(), 0, "{words}");
         let took = pod.stopped.took;
         assert!(took >= STATED_TO_STRANGERS && took < STATED_TO_STRANGERS + SLACK, "{took:?}: {words}");
-        assert!(words.contains("scrape/1.0"), "it is not told who: {words}");
+        for told in ["scrape/1.0, once", "a prober asked once and never again"] {
+            assert!(words.contains(told), "{told:?} is not in {words}");
+        }
     }
 }
 
