@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                 if !stalled.is_zero() {
                     eprintln!("    the machine was busy: a balancer said nothing for {stalled:.1?}");
                 }
-                faults.extend(pods.iter().flat_map(Released::faults));
+                faults.extend(pods.iter().flat_map(|pod| pod.faults(Duration::ZERO)));
             }
             Err(error) => faults.push(format!("{}: {error}", names(balancers))),
         }

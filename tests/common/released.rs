@@ -75,8 +75,8 @@ impl Released {
         self.stopped.took.saturating_sub(self.last_let_go().max(self.quiet()))
     }
 
-    /// What speaks against it, if all balancers were to be waited for, and nothing else.
-    pub fn faults(&self) -> Vec<String> {
+    /// What speaks against it, if all balancers were to be waited for, and nothing else; `spare` is for a busy machine.
+    pub fn faults(&self, spare: Duration) -> Vec<String> {
         let Stopped { number, took, last_words, .. } = &self.stopped;
         let (let_go, quiet) = (self.last_let_go(), self.quiet());
         let mut faults = Vec::new();
@@ -87,7 +87,7 @@ impl Released {
         if judged && *took < let_go {
             faults.push("went before the last balancer let go".to_owned());
         }
-        if judged && *took > (let_go + self.within).max(quiet + SLACK) {
+        if judged && *took > (let_go + self.within + spare).max(quiet + SLACK) {
             faults.push("was held for too long".to_owned());
         }
         if !last_words.contains(RELEASED) {
