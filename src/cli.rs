@@ -149,6 +149,7 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("serve", "Exit 0 if /servez would say 200: the app serves, through the drain too"),
     ("live", "Exit 0 if /livez would say 200"),
     ("status", "Say what the running instance is doing; --json for machines"),
+    ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
     ("sleep", "Sleep: `sundown sleep 15`, for images without sleep"),
 ];
 
@@ -330,7 +331,7 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)

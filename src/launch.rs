@@ -14,10 +14,11 @@ use crate::cli::{self, Call};
 use crate::control;
 use crate::fallback;
 use crate::plan::{Plan, Platform, Surroundings};
+use crate::report::advice::Given;
 use crate::report::log;
 use crate::report::termination::TerminationLog;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
-use crate::supervisor::{self, Setup};
+use crate::supervisor::{self, Ears, Setup};
 use crate::tree::MARK;
 use crate::tree::program::{Program, starts_apache};
 
@@ -59,7 +60,7 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
 
 fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
     let around = Surroundings {
-        platform: Platform::detect(|name| std::env::var_os(name).is_some(), |path| Path::new(path).exists()),
+        platform: Platform::detect(|name| std::env::var_os(name), |path| Path::new(path).exists()),
         stderr_is_terminal: io::stderr().is_terminal(),
     };
     let plan = Plan::new(settings, &around).map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
@@ -68,6 +69,8 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
+    let given = Given::default();
+    plan.advice.iter().for_each(|advice| given.give(advice));
     // The port first: one that is taken is an error without a child.
     let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
     let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
@@ -91,7 +94,8 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
     let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
     fallback::note_child(child);
-    Ok(supervisor::run(Setup { plan, child, mark, terminal, inherited, endpoint, control, termination, arrivals }))
+    let setup = Setup { plan, child, mark, terminal, inherited, termination, given };
+    Ok(supervisor::run(setup, Ears { endpoint, control, arrivals }))
 }
 
 /// The stop request that has arrived already, if one has.

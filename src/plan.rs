@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::check::{self, Check};
 use crate::cli::{Said, Settings};
 use crate::http::Address;
+use crate::report::advice::Advice;
 use crate::signals::SigSet;
 
 mod budget;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub ports: Vec<u16>,
     /// The drain.
     pub drain: Drain,
+    /// Whether neither the balancer nor the drain's length was stated.
+    pub balancer_is_unnamed: bool,
     /// The drain goes on while this passes.
     pub drain_while: Option<Check>,
     /// The command to run at the stop request.
@@ -78,6 +81,8 @@ pub struct Plan {
     pub panic_on_request: bool,
     /// What to tell at start, a line each.
     pub warnings: Vec<String>,
+    /// What to advise at start.
+    pub advice: Vec<Advice>,
 }
 
 /// How checks are run.
@@ -224,10 +229,18 @@ impl Plan {
             (None, None, Some(platform)) => (platform.default_drain(), true),
             (None, None, None) => (Duration::ZERO, true),
         };
+        let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet);
+        if until == DrainUntil::Released && lb == Some(LoadBalancer::Nlb) {
+            warnings.push(
+                "--drain-until released does not go with --lb nlb, which sends on for 30 to 40 s after its check has failed: the drain has its stated time"
+                    .into(),
+            );
+            until = DrainUntil::Quiet;
+        }
         let wanted = Drain {
             least,
             greatest: greatest.unwrap_or(least).max(least),
-            until: read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet),
+            until,
             quiet: read(&settings, "drain-quiet", duration)?.unwrap_or(Duration::from_secs(1)),
             unhealthy_threshold: read(&settings, "lb-unhealthy-threshold", count)?.unwrap_or(2),
             held,
@@ -241,7 +254,8 @@ impl Plan {
         }
         let budget =
             Budget { limit, margin: kill_margin, ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum), lb };
-        let drain = budget.stretch(budget.fit(wanted, &mut warnings), greatest, &mut warnings);
+        let mut advice = platform.and_then(|platform| platform.too_long(limit)).into_iter().collect();
+        let drain = budget.stretch(budget.fit(wanted, &mut advice), greatest, &mut advice);
         Ok(Self {
             ready_check: read(&settings, "ready-check", Check::parse)?.unwrap_or(default_check),
             live_check: read(&settings, "live-check", Check::parse)?,
@@ -253,6 +267,7 @@ impl Plan {
             },
             ports: read(&settings, "ports", ports)?.unwrap_or_default(),
             drain,
+            balancer_is_unnamed: lb.is_none() && stated_drain.is_none(),
             drain_while,
             on_drain,
             prestop_elapsed: read(&settings, "prestop-elapsed", duration)?.unwrap_or_default(),
@@ -283,6 +298,7 @@ impl Plan {
             http,
             command: settings.command,
             warnings,
+            advice,
         })
     }
 

@@ -10,7 +10,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 mod act;
+mod autopsy;
 mod checks;
+mod examine;
 mod finish;
 mod holders;
 mod jobs;
@@ -26,7 +28,8 @@ use crate::control::{self, Ask, Reply};
 use crate::http;
 use crate::lifecycle::{Actions, Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
 use crate::plan::Plan;
-use crate::report::board::{Board, count};
+use crate::report::advice::Given;
+use crate::report::board::{Board, LookedUp, count};
 use crate::report::story::Story;
 use crate::report::termination::TerminationLog;
 use crate::signals::{Arrival, Arrivals, Inherited, Sender};
@@ -55,6 +58,8 @@ pub enum Order {
     ToldEnded,
     /// The command of `--on-drain` has ended.
     HookEnded,
+    /// A scrape wants to know what only we can see.
+    LookUp(oneshot::Sender<LookedUp>),
 }
 
 /// All that was set up before the loop starts.
@@ -69,18 +74,24 @@ pub struct Setup {
     pub terminal: Option<Terminal>,
     /// The mask and dispositions for checks.
     pub inherited: Inherited,
+    /// The termination message's file.
+    pub termination: TerminationLog,
+    /// The advice that was given at start.
+    pub given: Given,
+}
+
+/// Where we hear from the world.
+pub struct Ears {
     /// The endpoint's socket.
     pub endpoint: Option<std::net::TcpListener>,
     /// The control socket.
     pub control: Option<std::os::unix::net::UnixListener>,
-    /// The termination message's file.
-    pub termination: TerminationLog,
     /// The stream of signals.
     pub arrivals: Arrivals,
 }
 
 /// Supervises the child until everything is over, and gives the exit code.
-pub fn run(setup: Setup) -> u8 {
+pub fn run(setup: Setup, ears: Ears) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime,
         // The minimal loop can do without.
@@ -90,21 +101,13 @@ pub fn run(setup: Setup) -> u8 {
     local.block_on(&runtime, async move {
         let (orders, inbox) = mpsc::unbounded_channel();
         // SAFETY: the descriptor is owned, and closed only after the reactor has let go of it.
-        let arrivals = match unsafe { AsyncFd::register_with_interest(setup.arrivals, tokio::io::Interest::READABLE) } {
+        let arrivals = match unsafe { AsyncFd::register_with_interest(ears.arrivals, tokio::io::Interest::READABLE) } {
             Ok(arrivals) => arrivals,
             Err(error) => panic!("signals cannot be waited for: {error}"),
         };
-        let mut supervisor = Supervisor::new(
-            setup.plan,
-            setup.child,
-            setup.mark,
-            setup.terminal,
-            setup.termination,
-            setup.inherited,
-            orders,
-        );
-        supervisor.own_endpoint = setup.endpoint.as_ref().and_then(inode);
-        supervisor.start_tasks(setup.endpoint, setup.control);
+        let mut supervisor = Supervisor::new(setup, orders);
+        supervisor.own_endpoint = ears.endpoint.as_ref().and_then(inode);
+        supervisor.start_tasks(ears.endpoint, ears.control);
         supervisor.supervise(arrivals, inbox).await
     })
 }
@@ -136,12 +139,14 @@ struct Supervisor {
     /// The look at the traffic, from the stop request on.
     traffic: Option<traffic::Watch>,
     told_at: Option<Moment>,
+    cpu_before: autopsy::CpuBefore,
     /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
     left: Option<Moment>,
     voice: Voice,
     /// Signals that were held back once and need not be told again.
     told_held: crate::signals::SigSet,
     foreseen: bool,
+    examined: bool,
     outcome: Option<Outcome>,
     /// Kept, so that nothing is allocated for a signal.
     batch: Vec<Arrival>,
@@ -162,15 +167,8 @@ struct Watch {
 }
 
 impl Supervisor {
-    fn new(
-        plan: Plan,
-        child: i32,
-        mark: String,
-        terminal: Option<Terminal>,
-        termination: TerminationLog,
-        inherited: Inherited,
-        orders: UnboundedSender<Order>,
-    ) -> Self {
+    fn new(setup: Setup, orders: UnboundedSender<Order>) -> Self {
+        let Setup { plan, child, mark, terminal, inherited, termination, given } = setup;
         let timing = Timing {
             drain: plan.drain,
             deadline: plan.deadline(),
@@ -183,13 +181,18 @@ impl Supervisor {
         let began = Instant::now();
         let names = std::env::vars_os().map(|(name, _)| name);
         let tree = Tree::new(child, mark, names, plan.wrappers.clone(), helpers.clone());
-        let board = Rc::new(Board::new(&plan, orders.clone(), began));
+        let board = Rc::new(Board::new(&plan, given, orders.clone(), began));
         Self {
             lifecycle: Lifecycle::new(timing),
             began,
             teller: Teller::new(tree, plan.ladder.clone(), plan.signal_to),
             child: Child { pid: child, terminal, ended: None },
-            around: checks::Surroundings { helpers: helpers.clone(), board: board.clone(), inherited },
+            around: checks::Surroundings {
+                helpers: helpers.clone(),
+                board: board.clone(),
+                inherited,
+                own: Rc::default(),
+            },
             holders: holders::Holders::default(),
             board,
             helpers,
@@ -204,10 +207,12 @@ impl Supervisor {
             watch: Watch::default(),
             traffic: None,
             told_at: None,
+            cpu_before: autopsy::CpuBefore::default(),
             left: None,
             voice: Voice::Own,
             told_held: crate::signals::SigSet::EMPTY,
             foreseen: false,
+            examined: false,
             outcome: None,
             batch: Vec::with_capacity(64),
             actions: Actions::with_capacity(8),
@@ -309,11 +314,15 @@ impl Supervisor {
                 if passes {
                     self.teller.look();
                     self.foresee();
+                    self.examine();
                 }
             }
             Order::Checked(checks::Which::Live, passes) => self.board.set_alive(passes),
             Order::Checked(checks::Which::DrainWhile, passes) => self.hold_by_check(passes).await,
             Order::HookEnded => self.hook_ended().await,
+            Order::LookUp(tell) => {
+                let _ = tell.send(self.look_up());
+            }
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }
@@ -356,6 +365,8 @@ impl Supervisor {
             return Worth::Serves;
         }
         self.teller.look();
+        self.examine();
+        self.examine_zombies();
         if self.plan.ready_check == Check::Listening {
             // Nobody may have asked since the app came up.
             self.note_listening(self.listens()).await;
@@ -378,8 +389,16 @@ impl Supervisor {
     }
 
     async fn look_at_listeners(&mut self) {
-        self.teller.tree.look();
+        if self.examined {
+            self.teller.tree.look();
+        } else {
+            self.teller.look();
+        }
         self.note_listening(self.listens()).await;
+        if self.lifecycle.was_ready() {
+            self.examine();
+            self.examine_zombies();
+        }
     }
 
     async fn note_listening(&mut self, listens: bool) {

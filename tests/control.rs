@@ -154,7 +154,7 @@ fn two_hooks_wait_for_the_same_drain() {
     let mut hooks = [0, 1].map(|_| common::spawn(instance.exec(&[SUNDOWN, "prestop"]).stdout(Stdio::null())));
     assert_eq!([Some(0), Some(0)], [common::wait(&mut hooks[0]), common::wait(&mut hooks[1])]);
     assert_eq!(instance.wait().0, 0, "{}", instance.log());
-    assert_eq!(instance.log().matches("stop asked for").count(), 1, "{}", instance.log());
+    assert_eq!(instance.log().matches("stop asked for by the preStop hook: ").count(), 1, "{}", instance.log());
     assert_eq!(instance.count("app heard SIGTERM"), 1);
 }
 
@@ -408,4 +408,22 @@ fn subcommands_take_no_notice_of_the_instances_options() {
     let mut ready = client(&instance, &["ready"]);
     ready.env("SUNDOWN_HTTP", "nonsense").env("SUNDOWN_GRACE_PERIOD", "soon").env("SUNDOWN_X", "y");
     succeeds(&common::run(&mut ready), "running");
+}
+
+#[test]
+fn status_is_in_colour_on_a_terminal_only() {
+    let instance = Launch::sundown(&[]).start(&["{app}", "catch=TERM"]);
+    instance.wait_record("app up");
+    let script = format!("'{SUNDOWN}' status --pid {}; echo end:.", instance.pid);
+    let on_a_terminal = |variables: &[(&str, &str)]| {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &script]).env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());
+        let mut session = common::session::Session::start(&mut shell);
+        session.expect("end:");
+        session.seen.contains("\x1b[2mphase\x1b[0m")
+    };
+    assert!(on_a_terminal(&[]));
+    assert!(!on_a_terminal(&[("NO_COLOR", "1")]));
+    assert!(!on_a_terminal(&[("TERM", "dumb")]));
+    assert!(!common::run(&mut client(&instance, &["status"])).stdout.contains('\x1b'));
 }

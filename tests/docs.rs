@@ -51,11 +51,18 @@ fn the_oldest_rust_is_the_manifests() {
 
 #[test]
 fn the_pages_link_to_files_that_are_there() {
-    for page in ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] {
-        let text = fs::read_to_string(format!("{ROOT}/{page}")).expect(page);
+    let is_page = |path: &Path| path.extension().is_some_and(|end| end == "md");
+    let pages: Vec<_> = [ROOT.to_owned(), format!("{ROOT}/docs"), format!("{ROOT}/docs/advice")]
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()))
+        .filter(|path| is_page(path))
+        .collect();
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        let text = fs::read_to_string(&page).expect("a page");
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
-            assert!(Path::new(ROOT).join(link).exists(), "{page} links to {link}");
+            assert!(page.with_file_name(link).exists(), "{} links to {link}", page.display());
         }
     }
 }

@@ -174,3 +174,27 @@ fn an_app_whose_listeners_cannot_be_told_from_others_is_said() {
     assert_eq!(is_told, !by_cgroup, "{}", instance.log());
     assert!(by_cgroup || took < Duration::from_secs(1) + ENOUGH, "{took:?}: {}", instance.log());
 }
+
+#[test]
+fn our_own_check_of_the_app_is_no_traffic() {
+    if !common::has_tools(&["node"]) {
+        return;
+    }
+    let address = http::free_address();
+    let check = format!("http://{address}/health");
+    let options =
+        ["--ready-check", &check, "--check-period", "100ms", "--drain-delay", "500ms", "--drain-timeout", "9s"];
+    let launch = Launch::sundown(&[&["--log-format", "text"], &options[..]].concat());
+    let launch = launch.env("PORT", address.port().to_string()).env("HOST", address.ip().to_string());
+    let mut instance = launch.start(&["node", SERVICE]);
+    http::wait_for_status(address, "/health", 200);
+    // It is running when its own check has passed as well: else there would be no drain.
+    std::thread::sleep(Duration::from_millis(500));
+    let took = stop(&mut instance);
+    assert!(
+        took >= Duration::from_millis(500) && took < Duration::from_secs(1) + ENOUGH,
+        "{took:?}: {}",
+        instance.log()
+    );
+    assert!(!instance.log().contains("meanwhile"), "{}", instance.log());
+}

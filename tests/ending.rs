@@ -243,7 +243,7 @@ fn a_budget_that_does_not_fit_is_told_at_start_with_its_numbers() {
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     // 30 s for the balancer, and 40 % of what the margin of 2 s leaves for the app.
     for part in [
-        "warning: drain 30s",
+        "warning: SD201: drain 30s",
         "stop 7.2s",
         "margin 2s",
         "= 39.2s",

@@ -3,6 +3,7 @@
 //! supervisor asks those.
 
 mod judge;
+mod own;
 mod probe;
 mod target;
 mod words;
@@ -10,6 +11,7 @@ mod words;
 use std::net::SocketAddr;
 
 pub use judge::Judge;
+pub use own::OwnConnections;
 pub use probe::{http, tcp};
 pub use target::{HttpCheck, TcpCheck};
 pub use words::split as command;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Endpoint, HttpCheck, TcpCheck};
+use super::{Endpoint, HttpCheck, OwnConnections, TcpCheck};
 
 /// How much of an answer's first line is read, in bytes: its version and status are the first twelve.
 const STATUS_LINE_BYTES: usize = 256;
@@ -19,10 +19,10 @@ const REST_TIME: Duration = Duration::from_millis(100);
 
 /// GETs the path. Passes on a status of 200 to 399, as the kubelet's probe does; redirects are not followed. The error
 /// says in one line what came instead. Takes at most `limit`, and a tenth of a second for the rest of the answer.
-pub async fn http(check: &HttpCheck, limit: Duration) -> Result<(), String> {
+pub async fn http(check: &HttpCheck, limit: Duration, own: &OwnConnections) -> Result<(), String> {
     let authority = &check.endpoint.authority;
     let ask = async {
-        let mut stream = connect(&check.endpoint).await?;
+        let mut stream = connect(&check.endpoint, own).await?;
         stream.write_all(request(check).as_bytes()).await.map_err(|error| tell(authority, &error))?;
         let status = read_status(&mut stream).await.map_err(|error| tell(authority, &error))?;
         Ok((stream, status))
@@ -36,16 +36,16 @@ pub async fn http(check: &HttpCheck, limit: Duration) -> Result<(), String> {
 }
 
 /// Connects. The error says in one line what came instead. Takes at most `limit`.
-pub async fn tcp(check: &TcpCheck, limit: Duration) -> Result<(), String> {
-    let connected = timeout(limit, connect(&check.endpoint)).await;
+pub async fn tcp(check: &TcpCheck, limit: Duration, own: &OwnConnections) -> Result<(), String> {
+    let connected = timeout(limit, connect(&check.endpoint, own)).await;
     connected.unwrap_or_else(|_| Err(too_late(&check.endpoint.authority, limit))).map(drop)
 }
 
 /// Connects to the first address that takes it; the error is the first one's, since the others are second guesses.
-async fn connect(endpoint: &Endpoint) -> Result<TcpStream, String> {
+async fn connect(endpoint: &Endpoint, own: &OwnConnections) -> Result<TcpStream, String> {
     let mut first = None;
     for &address in &endpoint.addresses {
-        match connect_one(address).await {
+        match connect_one(address, own).await {
             Ok(stream) => return Ok(stream),
             Err(error) => first = first.or(Some(error)),
         }
@@ -54,9 +54,11 @@ async fn connect(endpoint: &Endpoint) -> Result<TcpStream, String> {
     Err(tell(&endpoint.authority, &error))
 }
 
-async fn connect_one(address: SocketAddr) -> io::Result<TcpStream> {
+async fn connect_one(address: SocketAddr, own: &OwnConnections) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    if stream.local_addr()? == address {
+    let local = stream.local_addr()?;
+    own.note(local);
+    if local == address {
         // Nobody listens: the kernel chose the very port as ours, and we are connected to ourselves (RFC 9293, section 3.5,
         // simultaneous open). It would hold the port that the app is about to take.
         return Err(io::ErrorKind::ConnectionRefused.into());

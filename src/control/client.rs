@@ -1,4 +1,4 @@
-//! The subcommands: the client's end of the control socket, and `sleep`.
+//! The subcommands: the client's end of the control socket, and those that need no instance, `sleep` and `explain`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use super::{Ask, Reply, address, is_trusted, prefix};
+use super::{Ask, Reply, address, is_trusted, paint, prefix};
 use crate::plan;
+use crate::report::advice;
 
 /// Runs a subcommand and gives its exit code: 0 for yes or done, 1 for no or a failure, 2 for bad usage.
 pub fn run(name: &str, words: &[OsString]) -> u8 {
     let reply = match name {
         "sleep" => sleep(words),
+        "explain" => explain(words),
         _ => talk(name, words),
     };
     let (code, text) = match reply {
@@ -23,7 +25,9 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
         Err(Failure::Run(text)) => (1, format!("sundown {name}: {text}")),
     };
     if !text.is_empty() {
-        let line = format!("{}\n", text.trim_end());
+        let text = text.trim_end();
+        let is_for_a_person = code == 0 && name == "status" && !text.starts_with('{') && paint::is_wanted();
+        let line = format!("{}\n", if is_for_a_person { paint::paint(text) } else { text.to_owned() });
         // A reader that has gone away is no failure of the question.
         let _ =
             if code == 0 { io::stdout().write_all(line.as_bytes()) } else { io::stderr().write_all(line.as_bytes()) };
@@ -154,6 +158,16 @@ fn ask_instance(mut stream: UnixStream, ask: Ask) -> io::Result<Reply> {
         (None, Ask::PreStop | Ask::Stop | Ask::StopNow) => Ok(Reply::ok("the instance has ended")),
         (None, _) => Ok(Reply::no("the instance has ended")),
     }
+}
+
+fn explain(words: &[OsString]) -> Result<Reply, Failure> {
+    match words {
+        [] => advice::explain(None),
+        [code] => advice::explain(Some(&code.to_string_lossy())),
+        _ => return Err(Failure::Usage("one code is wanted, such as SD101; without one all are listed".into())),
+    }
+    .map(Reply::ok)
+    .map_err(Failure::Run)
 }
 
 fn sleep(words: &[OsString]) -> Result<Reply, Failure> {

@@ -10,6 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
 pub mod client;
+mod paint;
 pub mod server;
 
 /// What a client asks for.

@@ -18,14 +18,14 @@ const METHODS: &str = "method not allowed; this endpoint only answers GET and HE
 
 /// The whole answer to a request. One that announces a body is answered and its connection closed, since the body is
 /// never read.
-pub fn answer(
+pub async fn answer(
     answers: &dyn Answers,
     visitor: &Visitor,
     method: &Method,
     path: &str,
     has_body: bool,
 ) -> Response<Full<Bytes>> {
-    let mut response = route(answers, visitor, method, path);
+    let mut response = route(answers, visitor, method, path).await;
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if has_body {
@@ -34,7 +34,7 @@ pub fn answer(
     response
 }
 
-fn route(answers: &dyn Answers, visitor: &Visitor, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn route(answers: &dyn Answers, visitor: &Visitor, method: &Method, path: &str) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let mut response = line(StatusCode::METHOD_NOT_ALLOWED, METHODS);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -44,11 +44,7 @@ fn route(answers: &dyn Answers, visitor: &Visitor, method: &Method, path: &str) 
         "/readyz" => probe(answers.readyz(visitor)),
         "/servez" => probe(answers.servez()),
         "/livez" => answers.livez().map_or_else(|| line(StatusCode::NOT_FOUND, NO_LIVE_CHECK), probe),
-        "/metrics" => {
-            let mut figures = String::new();
-            answers.metrics(&mut figures);
-            respond(StatusCode::OK, METRICS, figures)
-        }
+        "/metrics" => respond(StatusCode::OK, METRICS, answers.metrics().await),
         _ => line(StatusCode::NOT_FOUND, PATHS),
     }
 }

@@ -4,6 +4,8 @@
 //! bound before the child is started, so that a port in use is an error and not a surprise, and it answers until the
 //! process exits. No client, be it slow, silent, huge or one of thousands, delays the supervisor or grows its memory.
 
+use std::pin::Pin;
+
 mod address;
 mod answer;
 mod guests;
@@ -25,8 +27,8 @@ pub trait Answers {
     /// Whether the app is alive; none where nothing was set to tell (no `--live-check`).
     fn livez(&self) -> Option<Verdict>;
 
-    /// Appends the figures in Prometheus' text format 0.0.4, each line ended by a newline.
-    fn metrics(&self, out: &mut String);
+    /// The figures in Prometheus' text format 0.0.4, each line ended by a newline. They may have to be looked up.
+    fn metrics(&self) -> Pin<Box<dyn Future<Output = String> + '_>>;
 
     /// Hears of each request before it is answered. The hidden switch that tests a panic of ours panics here.
     fn request(&self) {}

@@ -138,7 +138,7 @@ async fn respond(
     answers.request();
     let has_body = !request.body().is_end_stream();
     let visitor = Visitor::new(peer, request.headers().get(USER_AGENT));
-    let response = answer(answers, &visitor, request.method(), request.uri().path(), has_body);
+    let response = answer(answers, &visitor, request.method(), request.uri().path(), has_body).await;
     activity.note();
     Ok(response)
 }

@@ -38,6 +38,11 @@ impl Visitor {
         self.address
     }
 
+    /// Whether it is a balancer of a cloud, by its name: AWS's classic, ALB and NLB health checks, and Google's.
+    pub fn is_cloud_balancer(&self) -> bool {
+        self.agent.starts_with(b"ELB-HealthChecker/") || self.agent.starts_with(b"GoogleHC/")
+    }
+
     /// Whether it is a kubelet, whose probes say nothing about any balancer.
     pub fn is_kubelet(&self) -> bool {
         self.agent.starts_with(b"kube-probe/")

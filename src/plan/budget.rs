@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Drain, DrainUntil, Limit, human};
+use crate::report::advice::{Advice, Id};
 
 /// What an app keeps of a stated limit at the very least.
 const LEAST_STOP: Duration = Duration::from_secs(1);
@@ -60,11 +61,11 @@ pub(super) struct Budget {
 
 impl Budget {
     /// The drain that is kept, and what has to be said of it.
-    pub(super) fn fit(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
+    pub(super) fn fit(&self, wanted: Drain, advice: &mut Vec<Advice>) -> Drain {
         let (limit, name) = match self.limit {
             Limit::Stated(limit) => (limit, "--grace-period"),
             Limit::Assumed(limit, platform) => (limit, platform.setting()),
-            Limit::Unknown => return self.unlimited(wanted, warnings),
+            Limit::Unknown => return self.unlimited(wanted, advice),
         };
         let stated = matches!(self.limit, Limit::Stated(_));
         let available = limit.saturating_sub(self.margin);
@@ -100,13 +101,13 @@ impl Budget {
         } else {
             "if that limit holds, the app is cut off".to_owned()
         };
-        warnings.push(format!("{sum}: {consequence}; {fix}"));
+        advice.push(Advice::new(Id::Budget, sum, consequence, fix));
         Drain { least, ..wanted }
     }
 
     /// How long the drain may become while traffic is still seen: as long as it was said, or as the budget can spare once
     /// the app's own stop is kept.
-    pub(super) fn stretch(&self, drain: Drain, said: Option<Duration>, warnings: &mut Vec<String>) -> Drain {
+    pub(super) fn stretch(&self, drain: Drain, said: Option<Duration>, advice: &mut Vec<Advice>) -> Drain {
         let spare = |limit: Duration, kept: Option<Duration>| {
             let available = limit.saturating_sub(self.margin);
             available.saturating_sub(kept.unwrap_or(self.reserve(available)))
@@ -114,12 +115,11 @@ impl Budget {
         let greatest = match (said, self.limit) {
             (Some(said), Limit::Stated(limit)) if said > spare(limit, Some(LEAST_STOP)) => {
                 let cut = spare(limit, Some(LEAST_STOP));
-                warnings.push(format!(
-                    "--drain-timeout {} does not fit --grace-period {}: it is cut to {}, so that the app keeps {}",
-                    human(said),
-                    human(limit),
-                    human(cut),
-                    human(LEAST_STOP)
+                advice.push(Advice::new(
+                    Id::DrainTimeout,
+                    format!("--drain-timeout {} does not fit --grace-period {}", human(said), human(limit)),
+                    format!("it is cut to {}, so that the app keeps {}", human(cut), human(LEAST_STOP)),
+                    "lower it, or raise the grace period",
                 ));
                 cut
             }
@@ -139,11 +139,14 @@ impl Budget {
         if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 }
     }
 
-    fn unlimited(&self, wanted: Drain, warnings: &mut Vec<String>) -> Drain {
+    fn unlimited(&self, wanted: Drain, advice: &mut Vec<Advice>) -> Drain {
         if self.lb.is_some() && wanted.automatic {
-            warnings.push(format!(
-                "--lb needs a grace period of {needed}, and none is stated: set the orchestrator's limit and SUNDOWN_GRACE_PERIOD={needed}",
-                needed = human(self.needed(wanted.least)),
+            let needed = human(self.needed(wanted.least));
+            advice.push(Advice::new(
+                Id::NoGracePeriod,
+                format!("--lb needs a grace period of {needed}, and none is stated"),
+                "a drain so long may be killed from outside before its end",
+                format!("set the orchestrator's limit to it, and SUNDOWN_GRACE_PERIOD={needed}"),
             ));
         }
         wanted

@@ -21,6 +21,11 @@ fn plan(options: &[&str]) -> Plan {
     plan_on(None, options).unwrap_or_else(|text| panic!("{text}"))
 }
 
+/// The advice at start, as it is told.
+fn advice(plan: &Plan) -> Vec<String> {
+    plan.advice.iter().map(ToString::to_string).collect()
+}
+
 fn refused(options: &[&str]) -> String {
     plan_on(None, options).err().unwrap_or_else(|| panic!("{options:?} is taken"))
 }
@@ -126,20 +131,22 @@ fn a_release_that_nobody_can_show_is_told() {
     let told = |options: &[&str]| plan(options).warnings.iter().any(|text| text.contains("--drain-until released"));
     assert!(told(&["--drain-until", "released", "--drain-delay", "6s"]));
     assert!(!told(&["--drain-until", "released", "--drain-delay", "6s", "--http", ":9180"]));
+    let nlb = ["--drain-until", "released", "--lb", "nlb", "--http", ":9180"];
+    assert!(told(&nlb) && plan(&nlb).drain.until == DrainUntil::Quiet);
 }
 
 #[test]
 fn a_drain_timeout_leaves_the_app_something() {
     let plan = plan(&["--drain-delay", "6s", "--drain-timeout", "40s", "--grace-period", "30s"]);
     assert_eq!(plan.drain.greatest, seconds(27));
-    assert!(plan.warnings[0].contains("--drain-timeout 40s"), "{:?}", plan.warnings);
+    assert!(advice(&plan)[0].contains("--drain-timeout 40s"), "{:?}", plan.advice);
 }
 
 #[test]
 fn a_budget_that_does_not_fit_is_told_with_its_numbers_and_the_fix() {
     // 58 s less 40 % is 34.8 s: the balancer's 30 s fit.
     let fits = plan(&["--lb", "alb", "--grace-period", "60s"]);
-    assert_eq!((fits.drain.least, fits.warnings.len()), (seconds(30), 0), "{:?}", fits.warnings);
+    assert_eq!((fits.drain.least, fits.advice.len()), (seconds(30), 0), "{:?}", fits.advice);
     let cut = plan(&["--lb", "alb", "--grace-period", "30s"]);
     assert_eq!(cut.drain.least, Duration::from_millis(16_800));
     for part in [
@@ -151,7 +158,7 @@ fn a_budget_that_does_not_fit_is_told_with_its_numbers_and_the_fix() {
         "cut to 16.8s",
         "SUNDOWN_GRACE_PERIOD=52s",
     ] {
-        assert!(cut.warnings[0].contains(part), "{part:?} is not in {:?}", cut.warnings);
+        assert!(advice(&cut)[0].contains(part), "{part:?} is not in {:?}", cut.advice);
     }
 }
 
@@ -159,18 +166,44 @@ fn a_budget_that_does_not_fit_is_told_with_its_numbers_and_the_fix() {
 fn a_drain_that_was_asked_for_is_only_cut_where_nothing_would_be_left() {
     let kept = plan(&["--drain-delay", "25s", "--grace-period", "30s"]);
     assert_eq!(kept.drain.least, seconds(25));
-    assert!(kept.warnings[0].contains("the app keeps 3s"), "{:?}", kept.warnings);
+    assert!(advice(&kept)[0].contains("the app keeps 3s"), "{:?}", kept.advice);
     let cut = plan(&["--drain-delay", "28s", "--grace-period", "30s"]);
     assert_eq!(cut.drain.least, seconds(27));
     let assumed = plan_on(Some(Platform::Kubernetes), &["--drain-delay", "40s"]).expect("a plan");
     assert_eq!(assumed.drain.least, seconds(40), "the user may have set 300 s where we cannot see it");
-    assert!(assumed.warnings[0].contains("terminationGracePeriodSeconds"), "{:?}", assumed.warnings);
+    assert!(advice(&assumed)[0].contains("terminationGracePeriodSeconds"), "{:?}", assumed.advice);
+}
+
+#[test]
+fn a_limit_that_the_platform_cannot_keep_is_told() {
+    let told = |platform, grace| {
+        let plan = plan_on(Some(platform), &["--grace-period", grace]).expect("a plan");
+        advice(&plan).iter().any(|advice| advice.starts_with("SD204: "))
+    };
+    assert!(told(Platform::Fargate, "121s") && !told(Platform::Fargate, "120s"));
+    assert!(told(Platform::CloudRun, "30s") && !told(Platform::CloudRun, "10s"));
+    assert!(!told(Platform::Kubernetes, "300s"));
+}
+
+#[test]
+fn a_platform_is_known_by_what_its_runtime_sets() {
+    let on = |variables: &[(&str, &str)], file: &str| {
+        let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        Platform::detect(value, |path| path == file)
+    };
+    let ecs = ("ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x");
+    assert_eq!(on(&[ecs], ""), Some(Platform::Ecs));
+    assert_eq!(on(&[ecs, ("AWS_EXECUTION_ENV", "AWS_ECS_FARGATE")], ""), Some(Platform::Fargate));
+    assert_eq!(on(&[ecs, ("AWS_EXECUTION_ENV", "AWS_ECS_EC2")], ""), Some(Platform::Ecs));
+    assert_eq!(on(&[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], "/.dockerenv"), Some(Platform::Kubernetes));
+    assert_eq!(on(&[], "/.dockerenv"), Some(Platform::Docker));
+    assert_eq!(on(&[], ""), None);
 }
 
 #[test]
 fn the_ladder_is_the_reserve_where_it_has_times() {
     let plan = plan(&["--lb", "alb", "--grace-period", "40s", "--stop-signal", "TERM 5s"]);
-    assert_eq!((plan.drain.least, plan.warnings.len()), (seconds(30), 0));
+    assert_eq!((plan.drain.least, plan.advice.len()), (seconds(30), 0));
 }
 
 #[test]
@@ -182,7 +215,7 @@ fn only_a_stated_limit_gives_a_deadline() {
         Some(Duration::from_millis(1500)),
         "the margin is a quarter"
     );
-    assert!(plan(&["--lb", "gclb"]).warnings[0].contains("needs a grace period of 1m42s"));
+    assert!(advice(&plan(&["--lb", "gclb"]))[0].contains("needs a grace period of 1m42s"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::lifecycle::DrainEnd;
 use crate::plan::human;
+use crate::report::advice::{Advice, Id};
 
 /// So many arrivals would have had to come, had they gone on at their rate, before silence says anything.
 const MANY: f64 = 20.0;
@@ -55,7 +56,7 @@ impl Arrivals {
 
 impl Drained {
     /// What the next drain's length should be, if this one says anything about it.
-    pub fn advice(&self) -> Option<Advice> {
+    pub fn lesson(&self) -> Option<Lesson> {
         let (arrivals, what) = match self.requests.count {
             0 => (self.connections, "connection"),
             _ => (self.requests, "request"),
@@ -69,16 +70,19 @@ impl Drained {
         let enough = human(whole_seconds(last));
         let late = count - by_least;
         if late > 0 {
-            return Some(Advice::Longer(format!(
-                "{} came after the least drain of {}, the last {} after the stop request: only other traffic kept the drain so long. With --drain-delay {enough} that is sure",
+            let seen = format!(
+                "{} came after the least drain of {}, the last {} after the stop request",
                 Count(late, what),
                 human(self.least),
                 human(last),
-            )));
+            );
+            let fix = format!("with --drain-delay {enough} it is sure to be long enough");
+            let leads_to = "only other traffic kept the drain so long, and a quiet second would have lost them";
+            return Some(Lesson::Advice(Advice::new(Id::DrainTooShort, seen, leads_to, fix)));
         }
         let half = self.least / 2;
         if last > half {
-            return Some(Advice::Right(format!(
+            return Some(Lesson::Note(format!(
                 "the last {what} came {} after the stop request: a --drain-delay below {enough} would have lost some, one of {} would have lost {}",
                 human(last),
                 human(half),
@@ -88,25 +92,24 @@ impl Drained {
         let rate = f64::from(count) / last.as_secs_f64().max(1.0);
         let expected = rate * self.least.saturating_sub(last).as_secs_f64();
         (expected >= MANY).then(|| {
-            Advice::Shorter(format!(
-                "nothing came later than {} after the stop request, of {} until then: a --drain-delay of {} would have been enough this time",
+            let seen = format!(
+                "nothing came later than {} after the stop request, of {} until then",
                 human(last),
                 Count(count, what),
-                human(whole_seconds(last * 2)),
-            ))
+            );
+            let fix = format!("a --drain-delay of {} would have been enough this time", human(whole_seconds(last * 2)));
+            Lesson::Advice(Advice::new(Id::DrainTooLong, seen, "the deploy takes longer than it must", fix))
         })
     }
 }
 
-/// What to make of a drain's length, in a sentence.
+/// What to make of a drain's length.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Advice {
-    /// It was too short by what was stated.
-    Longer(String),
-    /// It was needed.
-    Right(String),
-    /// It was longer than it had to be.
-    Shorter(String),
+pub enum Lesson {
+    /// It should be another.
+    Advice(Advice),
+    /// It was needed, and this is how it shows.
+    Note(String),
 }
 
 /// Up to the next one.
@@ -159,6 +162,15 @@ mod tests {
         }
     }
 
+    /// The advice that must come of it.
+    #[track_caller]
+    fn advice(drained: Drained, id: Id) -> String {
+        match drained.lesson() {
+            Some(Lesson::Advice(advice)) if advice.id == id => advice.to_string(),
+            other => panic!("{id:?} is not {other:?}"),
+        }
+    }
+
     #[test]
     fn arrivals_are_counted_by_the_half_and_by_the_least_time() {
         let mut arrivals = Arrivals::default();
@@ -171,28 +183,28 @@ mod tests {
     #[test]
     fn what_came_after_the_stated_time_asks_for_a_longer_one() {
         let late = Arrivals { count: 14, by_half: 1, by_least: 2, last: Duration::from_millis(7200) };
-        let Some(Advice::Longer(text)) = drained(1, late).advice() else { panic!("no advice") };
-        assert!(text.starts_with("12 requests came after the least drain of 1s, the last 7.2s after"), "{text}");
+        let text = advice(drained(1, late), Id::DrainTooShort);
+        assert!(text.starts_with("SD401: 12 requests came after the least drain of 1s, the last 7.2s after"), "{text}");
         assert!(text.contains("--drain-delay 8s"), "{text}");
-        assert_eq!(Drained { why: DrainEnd::Released, ..drained(1, late) }.advice(), None);
-        assert_eq!(Drained { why: DrainEnd::Hurry, ..drained(1, late) }.advice(), None);
+        assert_eq!(Drained { why: DrainEnd::Released, ..drained(1, late) }.lesson(), None);
+        assert_eq!(Drained { why: DrainEnd::Hurry, ..drained(1, late) }.lesson(), None);
     }
 
     #[test]
     fn what_came_in_its_second_half_proves_the_stated_time() {
         let arrivals = Arrivals { count: 40, by_half: 28, by_least: 40, last: Duration::from_millis(7200) };
-        let Some(Advice::Right(text)) = drained(10, arrivals).advice() else { panic!("no advice") };
+        let Some(Lesson::Note(text)) = drained(10, arrivals).lesson() else { panic!("no note") };
         assert!(text.contains("below 8s would have lost some, one of 5s would have lost 12"), "{text}");
     }
 
     #[test]
     fn silence_speaks_only_after_much_traffic() {
         let last = Duration::from_millis(1100);
-        let of = |count| drained(8, Arrivals { count, by_half: count, by_least: count, last }).advice();
-        let Some(Advice::Shorter(text)) = of(22) else { panic!("no advice") };
+        let of = |count| drained(8, Arrivals { count, by_half: count, by_least: count, last });
+        let text = advice(of(22), Id::DrainTooLong);
         assert!(text.contains("later than 1.1s") && text.contains("a --drain-delay of 3s"), "{text}");
-        assert_eq!(of(1), None);
-        assert_eq!(of(0), None);
+        assert_eq!(of(1).lesson(), None);
+        assert_eq!(of(0).lesson(), None);
     }
 
     #[test]
@@ -203,6 +215,6 @@ mod tests {
             drained.to_string(),
             ", at least 3 new connections meanwhile, the last after 2s, 1 request still in flight"
         );
-        assert!(matches!(drained.advice(), Some(Advice::Longer(text)) if text.starts_with("3 connections came")));
+        assert!(advice(drained, Id::DrainTooShort).contains("3 connections came"));
     }
 }

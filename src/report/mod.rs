@@ -1,7 +1,10 @@
 //! What we say: log lines, the termination message, the figures, and the board that others read.
 
+pub mod advice;
+pub mod autopsy;
 pub mod board;
 pub mod drained;
 pub mod log;
+pub mod metrics;
 pub mod story;
 pub mod termination;

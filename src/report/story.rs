@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::lifecycle::{DrainEnd, From, Hold, KillReason, NoDrain, Outcome, Request};
+use crate::lifecycle::{DrainEnd, From, Hold, KillReason, Moment, NoDrain, Outcome, Request};
 use crate::plan::{Limit, human};
 use crate::signals::{Sender, Signal};
 use crate::tree::process::{Comm, Key};
@@ -18,7 +18,12 @@ pub struct Story {
     stop: Option<Duration>,
     killed: Vec<(Comm, Key)>,
     denied: Vec<(Comm, Key)>,
+    /// What happened when, from the stop request on.
+    timeline: Vec<(Moment, String)>,
 }
+
+/// More lines than this are no timeline any more.
+const MOMENTS: usize = 24;
 
 enum Drained {
     For(Duration, DrainEnd, String),
@@ -26,6 +31,20 @@ enum Drained {
 }
 
 impl Story {
+    /// Something has happened.
+    pub fn note(&mut self, now: Moment, what: impl Into<String>) {
+        if self.timeline.len() < MOMENTS {
+            self.timeline.push((now, what.into()));
+        }
+    }
+
+    /// What happened since the stop request at `start`, in order, each with its time; nothing if none was asked for.
+    pub fn timeline(&mut self, start: Moment) -> Vec<String> {
+        self.timeline.sort_by_key(|(at, _)| *at);
+        let since = |at: Moment| at.saturating_sub(start).as_secs_f64();
+        self.timeline.iter().map(|(at, what)| format!("+{:.3}s {what}", since(*at))).collect()
+    }
+
     /// Who asked.
     pub fn asked(&mut self, request: Request, sender: Option<Sender>) {
         self.asked = Some((request, sender));

@@ -11,8 +11,9 @@ use crate::control::Reply;
 use crate::fallback;
 use crate::lifecycle::{Action, DrainEnd, Event, Hold, KillReason, Phase, Request, Voice};
 use crate::plan::human;
+use crate::report::advice::{Advice, Id};
 use crate::report::board::count;
-use crate::report::drained::Advice;
+use crate::report::drained::Lesson;
 use crate::report::story::{self, Asked};
 use crate::signals::{DefaultAction, Signal};
 use crate::traffic::listeners;
@@ -37,6 +38,7 @@ impl Supervisor {
             Action::TellPatient => {
                 self.tell_left();
                 self.say_what_holds_the_stop();
+                self.examine_idle_connections();
                 let spoken = self.teller.tell_patient();
                 self.report(spoken, "half of the time is over");
             }
@@ -60,12 +62,15 @@ impl Supervisor {
         let line = story::begin(request, self.sender, hold, left);
         tracing::info!("{line}");
         self.story.asked(request, self.sender);
+        let why_none = if let Hold::None(why) = hold { format!("; no drain: {why}") } else { String::new() };
+        self.story.note(now, format!("stop asked for by {}{why_none}", Asked(request, self.sender)));
         self.board.set_why(format!("stop asked for by {}", Asked(request, self.sender)));
         fallback::note_stop(left);
         let ahead = format!("{line}. If you read this, everything was killed at once before sundown could finish.");
         if let Err(error) = self.termination.write_ahead(&ahead) {
             tracing::warn!("the termination message cannot be written: {error}");
         }
+        self.examine_request(request, hold);
         self.start_holders(hold);
         self.foresee();
         self.tell_left();
@@ -78,12 +83,14 @@ impl Supervisor {
         let seen = self.end_of_traffic_watch(why);
         let text = seen.map_or_else(String::new, |drained| drained.to_string());
         tracing::info!("the drain is over after {} ({why}){text}", human(time));
-        match seen.and_then(|drained| drained.advice()) {
-            Some(Advice::Longer(text)) => tracing::warn!("{text}"),
-            Some(Advice::Right(text) | Advice::Shorter(text)) => tracing::info!("{text}"),
+        match seen.and_then(|drained| drained.lesson()) {
+            Some(Lesson::Advice(advice)) => self.board.given.give(&advice),
+            Some(Lesson::Note(text)) => tracing::info!("{text}"),
             None => {}
         }
+        self.story.note(self.now(), format!("the drain was over ({why}){text}"));
         self.story.drained(time, why, text);
+        self.examine_probers(start, why);
         if !self.waiting.is_empty() {
             self.answer_waiting(&format!("drained for {}", human(time)));
             // Their answers are on the wire before the app hears.
@@ -141,6 +148,7 @@ impl Supervisor {
                 Ok(end) => {
                     tracing::info!("{signal} sent to {name} (pid {}): {why}; {}", key.pid, self.outlook());
                     self.story.told(comm, key, signal);
+                    self.story.note(self.now(), format!("{signal} to {name} (pid {})", key.pid));
                     if let Some(end) = end {
                         self.wait_for_end(end);
                     }
@@ -192,6 +200,7 @@ impl Supervisor {
         }
         let began = self.now();
         let seen = self.teller.watch();
+        self.note_cpu();
         let now = self.now();
         // Looking at a large process table must not cost more than a little of a core.
         self.watch.due = self.watch.due.map(|due| due.max(now + (now - began) * 40));
@@ -242,6 +251,8 @@ impl Supervisor {
 
     fn kill(&mut self, why: KillReason) {
         tracing::warn!("killing what is left: {why}");
+        self.story.note(self.now(), format!("what was left was killed: {why}"));
+        self.autopsy();
         self.kill_all();
     }
 
@@ -276,10 +287,12 @@ impl Supervisor {
         }
         for (comm, pid, uid) in self.teller.out_of_reach() {
             let uid = uid.map_or("another user".into(), |uid| format!("uid {uid}"));
-            tracing::warn!(
-                "{} (pid {pid}) runs as {uid} and sundown lacks CAP_KILL: it cannot be told to stop (run both as one user, or add the capability KILL)",
-                comm.as_str()
-            );
+            self.board.given.give(&Advice::new(
+                Id::OutOfReach,
+                format!("{} (pid {pid}) runs as {uid} and sundown lacks CAP_KILL", comm.as_str()),
+                "it cannot be told to stop",
+                "run both as one user, or add the capability KILL",
+            ));
         }
     }
 }

@@ -45,6 +45,8 @@ pub struct Surroundings {
     pub board: Rc<Board>,
     /// The mask and dispositions for them.
     pub inherited: Inherited,
+    /// Their connections to the app.
+    pub own: Rc<check::OwnConnections>,
 }
 
 /// Starts a check; it runs until it is aborted. `running` needs none: the phases say it. `listening` runs until the app is
@@ -82,8 +84,8 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
     }
     loop {
         let passed = match &check {
-            Check::Http(check) => check::http(check, pace.timeout).await,
-            Check::Tcp(check) => check::tcp(check, pace.timeout).await,
+            Check::Http(check) => check::http(check, pace.timeout, &around.own).await,
+            Check::Tcp(check) => check::tcp(check, pace.timeout, &around.own).await,
             Check::Exec(command) => run(command, Role::Check, Some(pace.timeout), &around).await,
             Check::Running | Check::Listening => return,
         };

@@ -27,6 +27,7 @@ impl Supervisor {
             tokio::time::sleep(LOOK).await;
         }
         let code = apply(&self.plan.exit, &outcome, self.teller.ledger.sent());
+        self.examine_end(&outcome);
         self.last_words(&outcome, code);
         code
     }
@@ -35,6 +36,7 @@ impl Supervisor {
         if !self.story.is_worth_telling() {
             return;
         }
+        self.tell_timeline(code);
         let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
         let line = self.story.end(outcome, code, used, self.plan.limit);
         match outcome.killed {
@@ -43,6 +45,20 @@ impl Supervisor {
         }
         if let Err(error) = self.termination.write(&line) {
             tracing::warn!("the termination message cannot be written: {error}");
+        }
+    }
+
+    /// A few lines that can be pasted into a report.
+    fn tell_timeline(&mut self, code: u8) {
+        let Some(clock) = self.lifecycle.clock() else { return };
+        for prober in self.board.probers.borrow().iter() {
+            if let Some(at) = prober.refused.filter(|at| *at >= clock.start) {
+                self.story.note(at, format!("{} was told for the first time that we are not ready", prober.visitor));
+            }
+        }
+        self.story.note(self.now(), format!("exit with code {code}"));
+        for line in self.story.timeline(clock.start) {
+            tracing::info!("timeline: {line}");
         }
     }
 

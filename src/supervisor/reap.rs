@@ -72,6 +72,9 @@ impl Supervisor {
 
     async fn child_ended(&mut self, ended: Ended, none_left: bool) {
         self.child.ended = Some(ended);
+        if self.lifecycle.clock().is_some() {
+            self.story.note(self.now(), format!("the child (pid {}) {ended}", self.child.pid));
+        }
         self.teller.tree.child_is_reaped();
         if let Some(terminal) = self.child.terminal {
             terminal.take_back(self.child.pid);

@@ -6,9 +6,22 @@ use std::time::Duration;
 use super::Supervisor;
 use super::traffic::Connections;
 use crate::plan::human;
+use crate::report::board::LookedUp;
 use crate::traffic::sampler::Level;
 
 impl Supervisor {
+    /// What a scrape wants to know beside what stands on the board.
+    pub(super) fn look_up(&mut self) -> LookedUp {
+        self.teller.tree.look();
+        let traffic = self.connections_of_last_look();
+        let now = self.now();
+        LookedUp {
+            traffic: traffic.map(|traffic| traffic.totals),
+            zombies: self.teller.tree.zombies().map(|(_, count)| count).sum(),
+            stopping_for: self.lifecycle.clock().map_or(Duration::ZERO, |clock| now.saturating_sub(clock.start)),
+        }
+    }
+
     pub(super) fn status_text(&mut self) -> String {
         let traffic = self.connections_now();
         let mut text = format!(
@@ -25,7 +38,7 @@ impl Supervisor {
         let _ = writeln!(text, "grace    {limit}");
         let _ = match traffic {
             Some(traffic) => writeln!(text, "traffic  {traffic}"),
-            None => writeln!(text, "traffic  no connection seen"),
+            None => writeln!(text, "traffic  cannot be seen"),
         };
         let now = self.now();
         for prober in self.board.probers.borrow().iter() {

@@ -8,6 +8,7 @@ use super::Supervisor;
 use crate::lifecycle::{DrainEnd, Event, Hold, Lull, Moment, Phase};
 use crate::plan::{Drain, DrainUntil, human};
 use crate::report::drained::{Arrivals, Drained};
+use crate::traffic::diag::Connection;
 use crate::traffic::inflight::Totals;
 use crate::traffic::ours::{Found, Hints, own_cgroup};
 use crate::traffic::probers::Release;
@@ -44,7 +45,7 @@ impl Supervisor {
         }
         let (least, due) = match hold {
             Hold::None(_) => (Duration::ZERO, None),
-            Hold::Drain { least, .. } => (least, Some(began + sampler.sample(began, &|_| false).next)),
+            Hold::Drain { least, .. } => (least, Some(began + sampler.sample(began, &self.not_clients()).next)),
         };
         let lull = match self.lifecycle.phase() {
             Phase::Draining { lull, .. } => lull,
@@ -92,6 +93,12 @@ impl Supervisor {
         (sampler, found)
     }
 
+    /// Which of the app's connections are our own checks'.
+    fn not_clients(&self) -> impl Fn(&Connection) -> bool + use<> {
+        let own = self.around.own.clone();
+        move |connection| own.has(connection.remote)
+    }
+
     pub(super) fn traffic_due(&self) -> Option<Moment> {
         self.traffic.as_ref().and_then(|watch| watch.due)
     }
@@ -101,7 +108,8 @@ impl Supervisor {
         let now = self.now();
         let Phase::Draining { .. } = self.lifecycle.phase() else { return };
         let Some(mut watch) = self.traffic.take() else { return };
-        let seen = watch.sampler.sample(now, &|_| false);
+        let skip = self.not_clients();
+        let seen = watch.sampler.sample(now, &skip);
         if let Some(reason) = watch.sampler.take_reason() {
             tracing::warn!("{}: {reason}", watch.sampler.level());
         }
@@ -147,25 +155,50 @@ impl Supervisor {
         })
     }
 
+    /// The app's connections, one by one.
+    pub(super) fn app_connections(&mut self) -> Vec<Connection> {
+        let skip = self.not_clients();
+        let mut connections = Vec::new();
+        let mut take = |connection: &Connection| connections.push(*connection);
+        match &mut self.traffic {
+            Some(watch) => watch.sampler.each_connection(&skip, &mut take),
+            None => self.new_sampler().0.each_connection(&skip, &mut take),
+        }
+        connections
+    }
+
+    /// Connections that came since the drain was over.
+    pub(super) fn late_arrivals(&mut self) -> u32 {
+        let now = self.now();
+        let skip = self.not_clients();
+        let Some(watch) = self.traffic.as_mut().filter(|watch| watch.last.is_some()) else { return 0 };
+        let seen = watch.sampler.sample(now, &skip);
+        seen.totals.new.saturating_sub(watch.connections.count)
+    }
+
     /// The app takes long to stop: says which connections it may be waiting for.
     pub(super) fn say_what_holds_the_stop(&mut self) {
-        if let Some(text) = self.connections_now() {
-            tracing::info!("the app is still stopping: {text}");
+        if let Some(connections) = self.connections_now().filter(|seen| seen.totals.connections > 0) {
+            tracing::info!("the app is still stopping: {connections}");
         }
     }
 
-    /// The app's connections as they are now; none if it has none or they cannot be seen.
+    /// The app's connections as they are now; none if they cannot be seen.
     pub(super) fn connections_now(&mut self) -> Option<Connections> {
+        self.teller.tree.look();
+        self.connections_of_last_look()
+    }
+
+    /// The same, where the tree has just been looked at.
+    pub(super) fn connections_of_last_look(&mut self) -> Option<Connections> {
         let now = self.now();
+        let skip = self.not_clients();
         let Seen { level, totals, .. } = match &mut self.traffic {
             // It may have closed its listeners by now, and its ports are known only from before.
-            Some(watch) => watch.sampler.sample(now, &|_| false),
-            None => {
-                self.teller.tree.look();
-                self.new_sampler().0.sample(now, &|_| false)
-            }
+            Some(watch) => watch.sampler.sample(now, &skip),
+            None => self.new_sampler().0.sample(now, &skip),
         };
-        (level != Level::Blind && totals.connections > 0).then_some(Connections { level, totals })
+        (level != Level::Blind).then_some(Connections { level, totals })
     }
 }
 
@@ -180,6 +213,9 @@ pub(super) struct Connections {
 impl fmt::Display for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { level, totals } = self;
+        if totals.connections == 0 {
+            return f.write_str("no connection");
+        }
         write!(f, "{} connection{}", totals.connections, plural(totals.connections))?;
         if *level == Level::Diag {
             write!(f, ", {} with a request in flight", totals.in_flight)?;

@@ -170,13 +170,17 @@ mod tests {
     #[test]
     fn our_own_listener_is_seen_and_can_be_left_out() {
         let me = || std::iter::once(std::process::id() as i32);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        assert!(listens(me(), &[], None));
-        assert!(listens(me(), &[port], None));
-        assert!(!listens(std::iter::empty(), &[], None));
-        drop(listener);
-        assert!(!listens(me(), &[port], None));
+        // Another may be given the port that was ours at once, but not each time.
+        let is_gone = |_| {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = listener.local_addr().expect("its address").port();
+            assert!(listens(me(), &[], None));
+            assert!(listens(me(), &[port], None));
+            assert!(!listens(std::iter::empty(), &[], None));
+            drop(listener);
+            !listens(me(), &[port], None)
+        };
+        assert!((0..5).any(is_gone));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! What a drain sees of the traffic says nothing where there is little of it. A balancer's health check does not depend on
 //! traffic: it asks us, and so we know how often it has heard that we go. A prober counts as having let go when it has been
-//! given as many failing answers in a row as its balancer wants, and one of its periods more has passed; or when it has
-//! missed two and a half periods, since a balancer that has taken a target out may stop asking.
+//! given as many failing answers in a row as its balancer wants, and one and a half of its periods more have passed (so that
+//! one answer too few in the setting is not too early yet); or when it has missed two and a half periods, since a balancer that has taken a target out may stop asking.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::plan::human;
 
 /// More than this many cannot be told apart any more. Google's balancers probe from dozens of addresses.
 const MOST: usize = 256;
-/// The period is the longest of so many gaps: a balancer may ask sooner after a failure.
-const GAPS: usize = 4;
+/// The period is the longest of so many gaps: several probers behind one address may ask in a burst each period.
+const GAPS: usize = 16;
 /// A prober that has been silent for this many of its periods makes room for another.
 const FORGOTTEN: u32 = 20;
 
@@ -30,6 +30,10 @@ pub struct Prober {
     pub visits: u64,
     /// The failing answers it was given, in a row up to the last.
     pub refusals: u32,
+    /// When the last of those that count was given.
+    counted: Moment,
+    /// When that row began.
+    pub refused: Option<Moment>,
     /// When that row had become long enough for its balancer to let go.
     enough: Option<Moment>,
     gaps: [Duration; GAPS],
@@ -110,8 +114,16 @@ impl Probers {
             self.too_many = true;
             return;
         }
-        let mut prober =
-            Prober { visitor: *visitor, last: now, visits: 1, refusals: 0, enough: None, gaps: [Duration::ZERO; GAPS] };
+        let mut prober = Prober {
+            visitor: *visitor,
+            last: now,
+            visits: 1,
+            refusals: 0,
+            counted: now,
+            refused: None,
+            enough: None,
+            gaps: [Duration::ZERO; GAPS],
+        };
         prober.answered(now, refused, self.threshold);
         self.seen.push(prober);
     }
@@ -128,15 +140,26 @@ impl fmt::Display for Prober {
 
 impl Prober {
     fn comes_again(&mut self, now: Moment, refused: bool, threshold: u32) {
-        self.gaps.rotate_right(1);
-        self.gaps[0] = now.saturating_sub(self.last);
+        // A balancer may ask sooner once an answer has failed; its period is what it was before.
+        if !refused || self.visits < 2 {
+            self.gaps.rotate_right(1);
+            self.gaps[0] = now.saturating_sub(self.last);
+        }
         self.last = now;
         self.visits += 1;
         self.answered(now, refused, threshold);
     }
 
     fn answered(&mut self, now: Moment, refused: bool, threshold: u32) {
-        self.refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
+        // Answers in one burst are one to each of several probers, and not several to one.
+        let burst = self.period().map_or(Duration::ZERO, |period| period / 2);
+        if !refused {
+            self.refusals = 0;
+        } else if self.refusals == 0 || now.saturating_sub(self.counted) >= burst {
+            self.refusals = self.refusals.saturating_add(1);
+            self.counted = now;
+        }
+        self.refused = refused.then(|| self.refused.unwrap_or(now));
         self.enough = (self.refusals >= threshold).then(|| self.enough.unwrap_or(now));
     }
 
@@ -149,7 +172,7 @@ impl Prober {
     fn has_let_go(&self, now: Moment) -> Option<bool> {
         let period = self.period()?;
         let silent = now.saturating_sub(self.last) >= period * 5 / 2;
-        Some(silent || self.enough.is_some_and(|at| now.saturating_sub(at) >= period))
+        Some(silent || self.enough.is_some_and(|at| now.saturating_sub(at) >= period * 3 / 2))
     }
 }
 
@@ -182,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_prober_lets_go_a_period_after_the_threshold() {
+    fn a_prober_lets_go_some_time_after_the_threshold() {
         for (at, threshold, released) in [
-            (40, 2, Release::All),
-            (39, 2, Release::NotYet),
-            (49, 3, Release::NotYet),
-            (50, 3, Release::All),
-            (50, 4, Release::NotYet),
+            (44, 2, Release::NotYet),
+            (45, 2, Release::All),
+            (54, 3, Release::NotYet),
+            (55, 3, Release::All),
+            (55, 4, Release::NotYet),
         ] {
             let mut probers = Probers::new(threshold);
             // Failing answers at 20, 30, 40.
@@ -225,20 +248,40 @@ mod tests {
     fn the_slowest_decides() {
         let mut probers = probers();
         ask(&mut probers, &alb(), 5, 10, 30);
-        ask(&mut probers, &visitor(2, "ELB-HealthChecker/2.0"), 15, 10, 30);
-        assert_eq!(probers.released(SECOND * 44), Release::NotYet);
-        assert_eq!(probers.released(SECOND * 45), Release::All);
+        ask(&mut probers, &visitor(2, "ELB-HealthChecker/2.0"), 15, 10, 45);
+        assert_eq!(probers.released(SECOND * 52), Release::NotYet);
+        assert_eq!(probers.released(SECOND * 53), Release::All);
     }
 
     #[test]
-    fn the_period_is_the_longest_of_the_last_gaps() {
+    fn the_period_is_the_longest_gap_before_the_failing_answers() {
         let mut probers = probers();
         // A balancer that asks faster once an answer fails.
-        for (at, refused) in [(0, false), (10, false), (20, true), (21, true)] {
+        let early = [0, 10].map(|at| (at, false));
+        for (at, refused) in early.into_iter().chain((20..46).map(|at| (at, true))) {
             probers.asked(SECOND * at, &alb(), refused);
+            let released = match at {
+                0 => Release::Silent,
+                1..40 => Release::NotYet,
+                _ => Release::All,
+            };
+            assert_eq!(probers.released(SECOND * at), released, "{at} s");
         }
-        assert_eq!(probers.released(SECOND * 30), Release::NotYet);
-        assert_eq!(probers.released(SECOND * 31), Release::All);
+    }
+
+    #[test]
+    fn a_burst_of_several_probers_behind_one_address_counts_once() {
+        let mut probers = probers();
+        for (round, refused) in [(0, false), (10, false), (20, false), (30, true), (40, true)] {
+            for one in 0..6 {
+                probers.asked(SECOND * round + Duration::from_millis(one), &alb(), refused);
+            }
+            // Before the second burst its period is not known.
+            let known = round > 0;
+            assert!(!known || probers.released(SECOND * round + SECOND * 9) == Release::NotYet, "round {round}");
+        }
+        assert_eq!(probers.released(SECOND * 54), Release::NotYet);
+        assert_eq!(probers.released(SECOND * 55), Release::All);
     }
 
     #[test]

@@ -187,6 +187,18 @@ impl Sampler {
         }
     }
 
+    /// Gives each of the app's connections, without counting anything.
+    pub fn each_connection(&mut self, skip: &dyn Fn(&Connection) -> bool, each: &mut dyn FnMut(&Connection)) {
+        let Self { source, ours, reader, .. } = self;
+        let mut see = |row: &Connection| {
+            if ours.has(row) && !skip(row) {
+                each(row);
+            }
+        };
+        // What cannot be listed is not shown: a sample has told why.
+        let _ = connections(source, reader, ours, &mut see);
+    }
+
     /// Tries this, and again a level lower where that is not granted.
     fn at_some_level(&mut self, act: impl Fn(&mut Self) -> Result<(), Error>) {
         let mut has_failed = false;
@@ -252,21 +264,7 @@ impl Sampler {
                 ties.undecided.push((row.inode, row.cookie));
             }
         };
-        match source {
-            _ if ours.ports().is_empty() => Ok(()),
-            Source::Diag(client) => both(|family| match ours.uses(family) {
-                true => client.dump(family, States::CONNECTED, ours.ports(), &mut see),
-                false => Ok(()),
-            }),
-            Source::ProcNet => both(|family| {
-                each_in_proc(reader, family, &mut |row| {
-                    if States::CONNECTED.contains(row.state) {
-                        see(row);
-                    }
-                })
-            }),
-            Source::Blind => Ok(()),
-        }
+        connections(source, reader, ours, &mut see)
     }
 
     /// Asks /proc/net of the old ties how their last request was acknowledged. Each is asked once until a byte moves, so
@@ -307,6 +305,30 @@ impl Sampler {
     fn pace(&self, totals: &Totals, cost: Duration) -> Duration {
         let by_lone_ack = totals.young_ties > 0 && self.ties.by_ack_mode != ack_mode::Trust::Full;
         (cost * SHARE).min(SLOWEST).max(if by_lone_ack { TIE_PACE } else { PACE })
+    }
+}
+
+/// Gives the connections to our ports.
+fn connections(
+    source: &mut Source,
+    reader: &mut Reader,
+    ours: &Ours,
+    see: &mut dyn FnMut(&Connection),
+) -> Result<(), Error> {
+    match source {
+        _ if ours.ports().is_empty() => Ok(()),
+        Source::Diag(client) => both(|family| match ours.uses(family) {
+            true => client.dump(family, States::CONNECTED, ours.ports(), see),
+            false => Ok(()),
+        }),
+        Source::ProcNet => both(|family| {
+            each_in_proc(reader, family, &mut |row| {
+                if States::CONNECTED.contains(row.state) {
+                    see(row);
+                }
+            })
+        }),
+        Source::Blind => Ok(()),
     }
 }
 

@@ -15,8 +15,9 @@ pub mod program;
 pub mod teller;
 pub mod walk;
 
+use crate::signals::Signal;
 use helpers::Helpers;
-use process::{Key, Mask, Node, Reader, Stat};
+use process::{Key, Mask, Node, Reaction, Reader, Stat};
 use program::{Kind, Program};
 
 /// The variable that marks the child's tree, without `SUNDOWN_`.
@@ -153,6 +154,39 @@ impl Tree {
     /// The strays at the last look: they came to us by adoption and are not of the tree.
     pub fn strays(&self) -> &[Key] {
         &self.strays
+    }
+
+    /// What a member is called: `node`, or `yarn` for a script of that name that node runs.
+    pub fn name(&self, node: &Node) -> String {
+        match std::fs::read(format!("/proc/{}/cmdline", node.stat.key.pid)) {
+            Ok(line) if !line.is_empty() => program::name(&line, node.program.wrapper),
+            _ => node.stat.comm.as_str().to_owned(),
+        }
+    }
+
+    /// A member's command in the exec form of a Dockerfile, without the arguments behind its script, which may be secret.
+    pub fn exec_form(&self, node: &Node) -> String {
+        let line = std::fs::read(format!("/proc/{}/cmdline", node.stat.key.pid)).unwrap_or_default();
+        program::exec_form(&line)
+    }
+
+    /// What a process does with a signal; none where that cannot be seen.
+    pub fn reaction(&mut self, pid: i32, signal: Signal) -> Option<Reaction> {
+        self.reader.reaction(pid, signal)
+    }
+
+    /// Where in the kernel a process waits.
+    pub fn waits_in(&mut self, pid: i32) -> Option<String> {
+        self.reader.waits_in(pid)
+    }
+
+    /// The members that have dead children which they have not reaped, as of the last look, and how many each.
+    pub fn zombies(&self) -> impl Iterator<Item = (&Node, usize)> {
+        self.nodes.iter().filter_map(|node| {
+            let dead = |stat: &&Stat| stat.parent == node.stat.key.pid && stat.is_gone();
+            let count = self.scan.iter().filter(dead).count();
+            (count > 0).then_some((node, count))
+        })
     }
 
     /// Whether /proc does not show us our own child: then only wait(2) knows whether anything is left.

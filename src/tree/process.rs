@@ -2,6 +2,7 @@
 //! the tree is looked at for every signal that is passed on.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -160,6 +161,30 @@ impl Mask {
     }
 }
 
+/// What one signal means to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reaction {
+    /// It has a handler.
+    Caught,
+    /// Its main thread has it blocked.
+    Blocked,
+    /// It ignores it.
+    Ignored,
+    /// Its default action happens.
+    Default,
+}
+
+impl fmt::Display for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Caught => "caught",
+            Self::Blocked => "blocked",
+            Self::Ignored => "ignored",
+            Self::Default => "not handled",
+        })
+    }
+}
+
 /// A member of the tree with all that the walk asks of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
@@ -220,6 +245,28 @@ impl Reader {
             }
             mask => mask,
         }
+    }
+
+    /// What the process does with this signal; none where its status cannot be read or does not say.
+    pub fn reaction(&mut self, pid: i32, signal: Signal) -> Option<Reaction> {
+        let status = self.read(pid, "status").ok()?;
+        let has = |name: &[u8]| {
+            let set = line(status, name).and_then(hexadecimal).map(SigSet::from_bits)?;
+            Some(set.contains(signal))
+        };
+        // A blocked signal is not delivered, whatever else is set.
+        Some(match (has(b"SigBlk:")?, has(b"SigCgt:")?, has(b"SigIgn:")?) {
+            (true, ..) => Reaction::Blocked,
+            (_, true, _) => Reaction::Caught,
+            (.., true) => Reaction::Ignored,
+            _ => Reaction::Default,
+        })
+    }
+
+    /// Where in the kernel the process waits; none where it does not, or we may not see it.
+    pub fn waits_in(&mut self, pid: i32) -> Option<String> {
+        let place = str::from_utf8(self.read(pid, "wchan").ok()?).ok()?;
+        (!place.is_empty() && place != "0").then(|| place.to_owned())
     }
 
     /// What every thread blocks. A thread that waits for signals (sigwait(3)) does not show what it waits for: that is what

@@ -47,6 +47,13 @@ impl<'a> Words<'a> {
     }
 }
 
+impl Words<'_> {
+    fn skip_first(mut self) -> Self {
+        self.next();
+        self
+    }
+}
+
 impl<'a> Iterator for Words<'a> {
     type Item = &'a [u8];
 
@@ -189,6 +196,27 @@ impl Program {
             database: [first, name, comm].iter().any(|name| DATABASES.contains(name)),
         }
     }
+}
+
+/// What a command line is called: its program, or its script where that is what matters.
+pub fn name(line: &[u8], by_script: bool) -> String {
+    let mut words = Words::of(line);
+    let first = base_name(text(words.next().unwrap_or_default()));
+    let script = if by_script && kind(first) != Kind::Plain { script(words) } else { None };
+    script.map_or(first, base_name).to_owned()
+}
+
+/// The program and its words up to its script, as a Dockerfile's CMD has them; the rest is `...`.
+pub fn exec_form(line: &[u8]) -> String {
+    let all: Vec<&str> = Words::of(line).map(text).collect();
+    let first = all.first().copied().map_or("", base_name);
+    let script = if kind(first) == Kind::Plain { None } else { script(Words::of(line).skip_first()) };
+    let shown = script.and_then(|script| all.iter().position(|word| *word == script)).map_or(1, |at| at + 1);
+    let mut words: Vec<String> = all.iter().take(shown).map(|word| format!("\"{word}\"")).collect();
+    if all.len() > shown {
+        words.push("...".to_owned());
+    }
+    format!("[{}]", words.join(", "))
 }
 
 /// Whether a command line starts Apache by a script, perhaps behind an entrypoint's.
@@ -391,6 +419,26 @@ mod tests {
     fn nothing_is_read_into_garbage() {
         for line in [&b""[..], b"\0", b"\0\0\0", b"/", b"\xff\xfe", b" ", b":"] {
             assert_eq!(Program::of(line, "", true, &[]), Program::default(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_named_and_shown_without_its_arguments() {
+        let line = |words: &str| words.replace(' ', "\0").into_bytes();
+        assert_eq!(name(&line("/usr/bin/node /usr/lib/node_modules/yarn/bin/yarn.js start"), true), "yarn");
+        assert_eq!(name(&line("/usr/local/bin/node server.js"), false), "node");
+        assert_eq!(name(&line("/bin/sh -c x"), false), "sh");
+        for (words, shown) in [
+            (
+                "node --max-old-space-size=512 server.js --password=x",
+                r#"["node", "--max-old-space-size=512", "server.js", ...]"#,
+            ),
+            ("node server.js", r#"["node", "server.js"]"#),
+            ("/opt/app --token x", r#"["/opt/app", ...]"#),
+            ("python3 -m http.server", r#"["python3", "-m", "http.server"]"#),
+            ("python3 -c secret", r#"["python3", ...]"#),
+        ] {
+            assert_eq!(exec_form(&line(words)), shown);
         }
     }
 }

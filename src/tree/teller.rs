@@ -195,6 +195,11 @@ impl Teller {
         nodes.iter().filter(denied).map(|node| (node.stat.comm, node.stat.key.pid, node.mask.uid())).collect()
     }
 
+    /// The signal by which this one would be told.
+    pub fn stop_signal(&self, node: &Node) -> Signal {
+        walk::choose(node, self.wanted(node))
+    }
+
     /// Looks at what is left.
     pub fn watch(&mut self) -> Seen {
         self.tree.look_closely();
@@ -240,11 +245,7 @@ impl Teller {
 
     fn targets(&self, wanted: impl Fn(&Self, usize, Signal) -> bool) -> Vec<Target> {
         let nodes = self.tree.nodes().iter().enumerate();
-        let target = |(at, node): (usize, &Node)| Target {
-            at,
-            key: node.stat.key,
-            signal: walk::choose(node, self.wanted(node)),
-        };
+        let target = |(at, node): (usize, &Node)| Target { at, key: node.stat.key, signal: self.stop_signal(node) };
         nodes.map(target).filter(|target| wanted(self, target.at, target.signal)).collect()
     }
 

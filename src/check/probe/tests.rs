@@ -34,8 +34,8 @@ fn server(answer: &'static [u8]) -> (u16, thread::JoinHandle<String>) {
 
 fn ask(url: &str, limit: Duration) -> Result<(), String> {
     match Check::parse(url).unwrap() {
-        Check::Http(check) => run(http(&check, limit)),
-        Check::Tcp(check) => run(tcp(&check, limit)),
+        Check::Http(check) => run(http(&check, limit, &OwnConnections::default())),
+        Check::Tcp(check) => run(tcp(&check, limit, &OwnConnections::default())),
         other => panic!("{other:?} asks nobody"),
     }
 }

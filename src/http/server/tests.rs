@@ -31,8 +31,8 @@ impl Answers for Fixed {
         None
     }
 
-    fn metrics(&self, out: &mut String) {
-        out.push_str(&format!("sundown_requests {}\n", self.requests.get()));
+    fn metrics(&self) -> std::pin::Pin<Box<dyn Future<Output = String> + '_>> {
+        Box::pin(async { format!("sundown_requests {}\n", self.requests.get()) })
     }
 
     fn request(&self) {

@@ -1,6 +1,7 @@
 //! One TCP socket as sock_diag shows it: `struct inet_diag_msg` (linux/inet_diag.h) and the attributes behind it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use super::ask::Family;
 use super::message::{attributes, number32, number64};
@@ -73,6 +74,20 @@ pub const INFO: u16 = 2;
 const CGROUP_ID: u16 = 21;
 
 impl Connection {
+    /// Whether a request waits for its answer, by this one look; none where the kernel does not say. A tie counts as answered.
+    pub fn waits_for_answer(&self) -> Option<bool> {
+        let info = self.info?;
+        let is_moving = self.inode == 0 || self.rqueue > 0 || self.wqueue > 0;
+        let unanswered = info.data_segs_out == 0 || info.last_data_recv_ms < info.last_data_sent_ms;
+        Some(is_moving || info.bytes_received > 0 && unanswered)
+    }
+
+    /// Since a byte last moved; since the connection came, if none has.
+    pub fn still(&self) -> Duration {
+        let info = self.info.unwrap_or_default();
+        Duration::from_millis(info.last_data_recv_ms.min(info.last_data_sent_ms).into())
+    }
+
     /// Reads a row and its attributes; none where it is too short or of no family that we know.
     pub fn parse(row: &[u8]) -> Option<Self> {
         let (head, rest) = row.split_at_checked(ROW)?;
