@@ -49,6 +49,8 @@ pub struct Released {
     pub let_go: Vec<Duration>,
     /// For how long it may be held after that.
     within: Duration,
+    /// From the stop request until sundown can know that a balancer has let go which goes on checking.
+    sign: Duration,
     /// The longest that a balancer said nothing meanwhile, on a machine with too much to do. Then it does not check either, and
     /// whether its silence was rightly taken for its leave cannot be judged.
     pub stalled: Duration,
@@ -87,7 +89,7 @@ impl Released {
         if judged && *took < let_go {
             faults.push("went before the last balancer let go".to_owned());
         }
-        if judged && *took > (let_go + self.within + spare).max(quiet + SLACK) {
+        if judged && *took > ((let_go + self.within).max(self.sign) + spare).max(quiet + SLACK) {
             faults.push("was held for too long".to_owned());
         }
         if !last_words.contains(RELEASED) {
@@ -181,10 +183,13 @@ impl Trial<'_> {
         told?;
         let stopped = stopped?;
         thread::sleep(AFTERWARDS);
+        // The failing answers, the first of which is a period away, and a period and a half to spare.
+        let sign = |balancer: &Balancer| balancer.checking.period * (balancer.checking.threshold * 2 + 3) / 2;
+        let sign = balancers.iter().map(sign).max().unwrap_or_default();
         let let_go = watch.let_go(at, stopped.asked);
         let stalled = watch.longest_stall(stopped.asked, stopped.asked + stopped.took);
         let tally = loads.into_iter().map(Load::finish).fold(Tally::default(), |sum, tally| sum.with(&tally));
-        Ok(Released { rate, tally, stopped, let_go, within: slowest * 3, stalled })
+        Ok(Released { rate, tally, stopped, let_go, within: slowest * 3, sign, stalled })
     }
 
     fn init(&self) -> Init {
