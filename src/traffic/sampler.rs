@@ -154,7 +154,6 @@ impl Sampler {
     }
 
     /// The app's ports, as they were found.
-    #[cfg(test)]
     pub fn ports(&self) -> &[u16] {
         self.ours.ports()
     }
