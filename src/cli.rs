@@ -156,6 +156,7 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("live", "Exit 0 if /livez would say 200"),
     ("status", "Say what the running instance is doing; --json for machines"),
     ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
+    ("test", "Try a command's stop: `sundown test -- yarn start`; exit 0 if it stops by itself in time"),
     ("keepalive", "Measure how long a server keeps an idle connection: `sundown keepalive http://127.0.0.1:3000`"),
     ("sleep", "Sleep: `sundown sleep 15`, for images without sleep"),
 ];
@@ -338,7 +339,7 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | keepalive | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | test | keepalive | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)
