@@ -7,6 +7,7 @@ use super::Supervisor;
 use super::traffic::Connections;
 use crate::plan::human;
 use crate::report::board::LookedUp;
+use crate::report::json::{list, quote, seconds};
 use crate::traffic::sampler::Level;
 
 impl Supervisor {
@@ -127,39 +128,4 @@ fn traffic_json(traffic: &Connections) -> String {
 
 fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
-}
-
-fn seconds(time: Option<Duration>) -> String {
-    time.map_or("null".into(), |time| format!("{:.3}", time.as_secs_f64()))
-}
-
-/// A list of JSON.
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(","))
-}
-
-/// A string of JSON (RFC 8259, section 7).
-fn quote(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\0'..='\x1f' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_quoted() {
-        assert_eq!(quote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-    }
 }
