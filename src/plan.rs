@@ -219,7 +219,8 @@ impl Plan {
             (None, None) => Limit::Unknown,
         };
         let lb = read(&settings, "lb", LoadBalancer::parse)?.flatten();
-        let kill_margin = margin(read(&settings, "kill-margin", duration)?.unwrap_or(Duration::from_secs(2)), limit);
+        let asked_margin = read(&settings, "kill-margin", duration)?.unwrap_or(Duration::from_secs(2));
+        let kill_margin = margin(asked_margin, limit);
         let ladder = read(&settings, "stop-signal", Ladder::parse)?;
         let stated_drain = read(&settings, "drain-delay", auto_or_duration)?.flatten();
         let greatest = drain_timeout(&settings, stated_drain)?;
@@ -252,8 +253,13 @@ impl Plan {
                     .into(),
             );
         }
-        let budget =
-            Budget { limit, margin: kill_margin, ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum), lb };
+        let budget = Budget {
+            limit,
+            margin: kill_margin,
+            asked_margin,
+            ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum),
+            lb,
+        };
         let mut advice = platform.and_then(|platform| platform.too_long(limit)).into_iter().collect();
         let drain = budget.stretch(budget.fit(wanted, &mut advice), greatest, &mut advice);
         Ok(Self {

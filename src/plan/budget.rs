@@ -53,6 +53,8 @@ pub(super) struct Budget {
     pub limit: Limit,
     /// What is kept of it for the kill.
     pub margin: Duration,
+    /// The same before a short limit made it less: what a longer limit has to hold.
+    pub asked_margin: Duration,
     /// What the ladder takes; 0 without one.
     pub ladder: Duration,
     /// The balancer, if one was named.
@@ -154,8 +156,8 @@ impl Budget {
 
     /// The limit in whole seconds that such a drain needs.
     fn needed(&self, drain: Duration) -> Duration {
-        let work = if self.ladder > Duration::ZERO { drain + self.ladder } else { drain * 5 / 3 };
-        let sum = work + self.margin;
+        let stop = if self.ladder > Duration::ZERO { self.ladder } else { drain * 2 / 3 };
+        let sum = drain + stop.max(LEAST_STOP) + self.asked_margin;
         Duration::from_secs(sum.as_secs() + u64::from(sum.subsec_nanos() > 0))
     }
 }
