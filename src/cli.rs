@@ -56,6 +56,12 @@ pub const OPTIONS: &[Opt] = &[
         "The balancer in front: `service` drains 5s, `alb` 30s, `gclb` 60s, `nlb` 130s [default: none]",
     ),
     opt(
+        "lb-idle-timeout",
+        "D",
+        DRAIN,
+        "For how long the balancer keeps an idle connection, which the app must outlast; 0 is not stated [default: by --lb: `alb` 60s, `gclb` 600s]",
+    ),
+    opt(
         "drain-timeout",
         "D",
         DRAIN,
@@ -153,6 +159,7 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("status", "Say what the running instance is doing; --json for machines"),
     ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
     ("plan", "Say which numbers a run with these options has, if they fit, and the manifest for them; starts nothing"),
+    ("keepalive", "Measure how long a server keeps an idle connection: `sundown keepalive http://127.0.0.1:3000`"),
     ("sleep", "Sleep: `sundown sleep 15`, for images without sleep"),
 ];
 
@@ -363,7 +370,7 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | plan | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | plan | keepalive | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)

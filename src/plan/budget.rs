@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::fit::whole_seconds;
 use super::{By, Drain, DrainUntil, Limit, Origin, human};
+use crate::keepalive;
 use crate::report::advice::{Advice, Id};
 
 /// What an app keeps of a stated limit at the very least.
@@ -45,6 +46,16 @@ impl LoadBalancer {
             Self::Gclb => 60,
             Self::Nlb => 130,
         })
+    }
+
+    /// For how long it keeps an idle connection to the app, by default; none where it passes connections through, or is
+    /// not known.
+    pub(super) fn idle_timeout(self) -> Option<Duration> {
+        match self {
+            Self::Alb => Some(keepalive::ALB),
+            Self::Gclb => Some(keepalive::GCLB),
+            Self::Service | Self::Nlb => None,
+        }
     }
 }
 

@@ -167,6 +167,7 @@ impl Outline {
             "check-failures" => plan.pace.failures.to_string(),
             "check-successes" => plan.pace.successes.to_string(),
             "drain-delay" => human(plan.drain.least),
+            "lb-idle-timeout" => plan.lb_idle_timeout.map_or("none".into(), human),
             "drain-timeout" => human(plan.drain.greatest),
             "drain-until" => word_of(DRAIN_UNTIL, &plan.drain.until).into(),
             "drain-quiet" => human(plan.drain.quiet),
@@ -208,6 +209,7 @@ impl Outline {
             "drain-timeout" => plan.greatest_from,
             // Not what was said: this balancer's checks do not tell what `released` asks.
             "drain-until" if said.by != By::Default && self.value(name) != self.said(name) => By::Balancer.into(),
+            "lb-idle-timeout" if said.by == By::Default && plan.lb_idle_timeout.is_some() => By::Balancer.into(),
             "grace-period" if matches!(plan.limit, Limit::Assumed(..)) => By::Platform.into(),
             "kill-margin" => Origin { is_cut: plan.kill_margin < plan.budget.asked_margin, ..said },
             "stop-signal" if said.by == By::Default && usual_stop_signal(&plan.command).is_some() => By::Program.into(),

@@ -77,6 +77,8 @@ fn each_value_tells_where_it_came_from() {
         (&alb[..], "drain-delay", "30s, by --lb"),
         (&alb, "drain-timeout", "34.8s, what the grace period can spare"),
         (&alb, "grace-period", "1m, flag"),
+        (&alb, "lb-idle-timeout", "1m, by --lb"),
+        (&["--lb", "alb", "--lb-idle-timeout", "0"], "lb-idle-timeout", "none, flag"),
         (&alb, "kill-margin", "2s, default"),
         (&["--lb", "alb", "--grace-period", "30s"], "drain-delay", "16.8s, by --lb, cut to fit the grace period"),
         (&["--lb", "alb", "--drain-delay", "auto"], "lb", "alb, flag"),
