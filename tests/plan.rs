@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
 
-use common::{Output, SUNDOWN, has_tools, run, skip, text, write};
+use common::{Output, SUNDOWN, has_tools, read, run, skip, text, write};
 
 /// With this environment and no other.
 fn plan(words: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -158,6 +159,18 @@ fn the_manifests_of_kubernetes_compose_and_cloud_run_are_yaml() {
         let (fragment, _) = manifest(&output).split_once("\n\n").unwrap_or((manifest(&output), ""));
         assert_eq!(python("import yaml; it = yaml.safe_load(open(sys.argv[1]))", fragment, expression), told);
     }
+}
+
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let readme = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")));
+    let (_, shown) = readme.split_once("sundown plan --for kubernetes\n").expect("the command");
+    let (shown, _) = shown.split_once("```").expect("the end of what it prints");
+    let variables = [("SUNDOWN_LB", "alb"), ("SUNDOWN_GRACE_PERIOD", "60s"), ("SUNDOWN_HTTP", ":9180")];
+    let output = plan(&["--for", "kubernetes"], &variables);
+    let printed: Vec<&str> = output.stdout.lines().filter(|line| !line.ends_with(" default")).collect();
+    let shown: Vec<&str> = shown.lines().filter(|line| *line != "  ...").collect();
+    assert_eq!(shown, printed);
 }
 
 #[test]
