@@ -13,6 +13,7 @@ use crate::check::idle::{self, Idle, Measured};
 use crate::control::Reply;
 use crate::control::client::Failure;
 use crate::plan;
+use crate::report::advice::{Advice, Id};
 use crate::traffic::keepalive::Estimate;
 use crate::tree::program::Server;
 
@@ -34,38 +35,18 @@ fn recommended(balancer: Duration) -> Duration {
     balancer + (balancer / 30).max(Duration::from_secs(15))
 }
 
-/// The app closes idle connections sooner than the balancer: what was seen, what it leads to, what to do, each without its
-/// full stop.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TooShort {
-    /// With the figures.
-    pub seen: String,
-    /// The consequence.
-    pub leads_to: &'static str,
-    /// The setting, of the program if it is known.
-    pub fix: String,
-}
-
-impl TooShort {
-    /// None where the app keeps its connections for longer than the balancer.
-    pub fn new(estimate: Estimate, balancer: Duration, server: Option<Server>) -> Option<Self> {
-        let Estimate { port, timeout, closes } = estimate;
-        (timeout <= balancer).then(|| Self {
-            seen: format!(
-                "the app closes idle connections to port {port} after {} ({closes} closes seen), and the balancer keeps them for {}",
-                seconds(timeout),
-                seconds(balancer)
-            ),
-            leads_to: "it may send a request on a connection that the app closes at that moment, and answers it 502",
-            fix: setting(server, recommended(balancer)),
-        })
-    }
-}
-
-impl fmt::Display for TooShort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.seen, self.leads_to, self.fix)
-    }
+/// What to say of an app that closes idle connections sooner than the balancer; none where it keeps them for longer.
+pub fn too_short(estimate: Estimate, balancer: Duration, server: Option<Server>) -> Option<Advice> {
+    let Estimate { port, timeout, closes } = estimate;
+    (timeout <= balancer).then(|| {
+        let seen = format!(
+            "the app closes idle connections to port {port} after {} ({closes} closes seen), and the balancer keeps them for {}",
+            seconds(timeout),
+            seconds(balancer)
+        );
+        let leads_to = "it may send a request on a connection that the app closes at that moment, and answers it 502";
+        Advice::new(Id::KeepAlive, seen, leads_to, setting(server, recommended(balancer)))
+    })
 }
 
 /// How the timeout is set.
@@ -255,10 +236,10 @@ mod tests {
 
     #[test]
     fn an_app_that_closes_first_is_told_with_figure_consequence_and_setting() {
-        let text = TooShort::new(estimate(6008), ALB, Some(Server::Node)).expect("it is too short").to_string();
+        let text = too_short(estimate(6008), ALB, Some(Server::Node)).expect("it is too short").to_string();
         assert_eq!(
             text,
-            "the app closes idle connections to port 3000 after 6s (3 closes seen), and the balancer keeps them for 60s: \
+            "SD301: the app closes idle connections to port 3000 after 6s (3 closes seen), and the balancer keeps them for 60s: \
             it may send a request on a connection that the app closes at that moment, and answers it 502; \
             set server.keepAliveTimeout = 75_000 in node, and server.headersTimeout above it"
         );
@@ -266,8 +247,8 @@ mod tests {
 
     #[test]
     fn an_app_that_outlasts_the_balancer_is_not_told() {
-        assert_eq!(TooShort::new(estimate(6008), SECOND * 3, None), None);
-        assert!(TooShort::new(estimate(3000), SECOND * 3, None).is_some(), "a race");
+        assert_eq!(too_short(estimate(6008), SECOND * 3, None), None);
+        assert!(too_short(estimate(3000), SECOND * 3, None).is_some(), "a race");
     }
 
     #[test]
@@ -283,7 +264,7 @@ mod tests {
             (Some(Server::Java), "keepAliveTimeout to 75000"),
             (None, "Server.IdleTimeout"),
         ] {
-            let advice = TooShort::new(estimate(5004), ALB, server).expect("it is too short");
+            let advice = too_short(estimate(5004), ALB, server).expect("it is too short");
             assert!(advice.fix.contains(part), "{server:?}: {}", advice.fix);
         }
         assert!(setting(Some(Server::Nginx), recommended(GCLB)).contains("620s"));

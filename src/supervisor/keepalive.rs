@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
 use super::{Order, Supervisor};
-use crate::keepalive::TooShort;
+use crate::keepalive::too_short;
 use crate::lifecycle::{Moment, Phase};
 use crate::traffic::closed::Closed;
 use crate::traffic::closers::Closers;
@@ -111,8 +111,8 @@ impl Supervisor {
     fn warn_of_keepalive(&mut self, estimate: Estimate) {
         let Some(balancer) = self.plan.lb_idle_timeout else { return };
         self.teller.look();
-        match TooShort::new(estimate, balancer, self.teller.server()) {
-            Some(advice) => tracing::warn!("{advice}"),
+        match too_short(estimate, balancer, self.teller.server()) {
+            Some(advice) => self.board.given.give(&advice),
             None => tracing::debug!("the app keeps idle connections for longer than the balancer: {estimate:?}"),
         }
     }
