@@ -52,6 +52,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, request: Request, hold: Hold) {
+        self.look_for_oom_kills();
         let now = self.now();
         self.board.stop_began.set(self.lifecycle.clock().map(|clock| clock.start));
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));

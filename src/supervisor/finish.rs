@@ -28,6 +28,7 @@ impl Supervisor {
         }
         let code = apply(&self.plan.exit, &outcome, self.teller.ledger.sent());
         self.examine_end(&outcome);
+        self.look_for_oom_kills();
         self.last_words(&outcome, code);
         code
     }

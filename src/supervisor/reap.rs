@@ -22,6 +22,7 @@ struct Reaped {
 impl Supervisor {
     pub(super) async fn reap(&mut self) {
         let reaped = self.reap_all();
+        self.look_for_oom_kills_again();
         if let Some(signal) = reaped.stopped {
             self.child_stopped(signal);
         }

@@ -1,0 +1,82 @@
+//! Processes of our group that the kernel kills for want of memory. Who dies of it is mostly a worker, whose master lives on
+//! and starts another: nobody outside sees it.
+
+use std::time::Duration;
+
+use super::{Order, Supervisor};
+use crate::cgroup::{Cgroup, Kills, Snapshot, bytes};
+use crate::lifecycle::Moment;
+
+/// Where nothing wakes us for it, we look when we are awake anyway, but no more often than this.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Where something does, it also wakes us when the limit is only touched, which may go on and on.
+const REST: Duration = Duration::from_millis(500);
+
+/// What is known of them.
+#[derive(Default)]
+pub(super) struct Memory {
+    cgroup: Cgroup,
+    kills: Kills,
+    looked: Moment,
+}
+
+impl Supervisor {
+    /// Finds our group, takes down where its count stands, and where there is a file for it waits for it to grow.
+    pub(super) fn watch_memory(&mut self) {
+        let cgroup = Cgroup::find();
+        // Opened before the count is read, so that nothing falls in between.
+        let events = cgroup.memory_events();
+        self.memory.kills = Kills::begin(&cgroup);
+        self.memory.cgroup = cgroup;
+        let Some(events) = events else { return };
+        let orders = self.orders.clone();
+        tokio::task::spawn_local(async move {
+            while events.changed().await.is_ok() && orders.send(Order::LookAtMemory).is_ok() {
+                tokio::time::sleep(REST).await;
+            }
+        });
+    }
+
+    /// The group's figures, for whoever asks. Kills that show are told.
+    pub(super) fn look_at_cgroup(&mut self) -> Snapshot {
+        self.look_for_oom_kills();
+        let mut snapshot = self.memory.cgroup.snapshot();
+        snapshot.oom_kills = self.memory.kills.since_start();
+        snapshot
+    }
+
+    /// How many processes were killed for want of memory since we started, up to the last look.
+    pub(super) fn oom_kills(&self) -> Option<u64> {
+        self.memory.kills.since_start()
+    }
+
+    /// A moment when we are awake anyway.
+    pub(super) fn look_for_oom_kills_again(&mut self) {
+        if self.now().saturating_sub(self.memory.looked) >= LOOK_AGAIN {
+            self.look_for_oom_kills();
+        }
+    }
+
+    pub(super) fn look_for_oom_kills(&mut self) {
+        self.memory.looked = self.now();
+        let killed = self.memory.kills.look(&self.memory.cgroup);
+        self.oom_killed(killed);
+    }
+
+    /// Tells that so many more were killed.
+    fn oom_killed(&self, killed: u64) {
+        if killed == 0 {
+            return;
+        }
+        let (processes, were) = if killed == 1 { ("process", "was") } else { ("processes", "were") };
+        let all = self.oom_kills().filter(|all| *all > killed);
+        let all = all.map_or(String::new(), |all| format!(", {all} since the start"));
+        let figures = self.memory.cgroup.snapshot();
+        let memory = figures.memory().map_or(String::new(), |memory| format!("; {memory}"));
+        let limit = figures.memory_limit.map_or("the limit".into(), |limit| format!("the limit of {}", bytes(limit)));
+        tracing::warn!(
+            oom_kills = self.oom_kills(),
+            "{killed} {processes} in this container {were} killed for want of memory{all}{memory}: what a worker had in hand is cut off, and where its master lives on nobody outside sees it; raise {limit} (limits.memory), or lower what the workers use"
+        );
+    }
+}
