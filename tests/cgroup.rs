@@ -62,6 +62,9 @@ fn a_worker_that_is_killed_for_memory_is_told_at_the_stop_at_the_latest() {
     let log = container.stderr();
     let told = log.find(TOLD).unwrap_or_else(|| panic!("{log}"));
     assert!(told < log.find("stop asked for").expect("the stop is told"), "it came before the stop: {log}");
+    for part in [r#""code":5"#, r#""ending":"exited""#, r#""oom_kills":1"#] {
+        assert!(log.contains(part), "{part} is not in {log}");
+    }
 }
 
 #[test]
@@ -71,6 +74,39 @@ fn a_worker_that_is_killed_for_memory_is_told_when_anything_is_reaped() {
     let Some(container) = limited(LITTLE_MEMORY, true).run(&["/sundown", "--", "sh", "-c", &master]) else { return };
     container.wait_stdout("worker 137");
     until("it is told", || container.stderr().contains(TOLD));
+}
+
+#[test]
+fn a_child_that_is_killed_for_memory_is_told_from_one_that_is_killed_from_outside() {
+    let hog: Vec<&str> = HOG.split(' ').collect();
+    let shell = format!("{HOG}; exit $?");
+    for (program, words, signal) in [
+        (
+            hog,
+            "the app was killed for want of memory (OOM: SIGKILL from the kernel; the limit is 64 MiB); exit code 137",
+            true,
+        ),
+        (vec!["sh", "-c", &shell], "the app exited with 137 since what it ran was killed for want of memory", false),
+    ] {
+        let Some(mut container) = limited(LITTLE_MEMORY, false).run(&[&["/sundown", "--"], &program[..]].concat())
+        else {
+            return;
+        };
+        assert_eq!(container.code(), Some(137), "{}", container.stderr());
+        let log = container.stderr();
+        // The shell has its word on it too.
+        assert_eq!(log.lines().filter(|line| line.starts_with('{')).count(), 1, "{log}");
+        for part in [words, r#""level":"WARN""#, r#""ending":"oom_killed""#, r#""oom_kills":1"#] {
+            assert!(log.contains(part), "{part} is not in {log}");
+        }
+        assert_eq!(log.contains(r#""signal":"SIGKILL""#), signal, "{log}");
+    }
+    let killer = ["/sundown", "--", "sh", "-c", "kill -9 $$"];
+    let Some(mut container) = limited(LITTLE_MEMORY, false).run(&killer) else { return };
+    assert_eq!(container.code(), Some(137), "{}", container.stderr());
+    for part in ["killed from outside", r#""ending":"killed_from_outside""#, r#""oom_kills":0"#] {
+        assert!(container.stderr().contains(part), "{part} is not in {}", container.stderr());
+    }
 }
 
 #[test]

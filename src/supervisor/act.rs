@@ -222,7 +222,10 @@ impl Supervisor {
 
     fn pass_on(&mut self, signal: Signal) {
         match self.teller.pass_on(signal) {
-            Passed::On => count(&self.board.figures.passed_on),
+            Passed::On => {
+                count(&self.board.figures.passed_on);
+                self.memory.passed_on = self.memory.passed_on.with(signal);
+            }
             Passed::Idle => {}
             Passed::Held => {
                 count(&self.board.figures.held_back);

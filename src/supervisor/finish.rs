@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Supervisor;
 use crate::lifecycle::Outcome;
 use crate::plan::ExitPolicy;
+use crate::report::ending::Ending;
 use crate::signals::{self, SigSet, Signal};
 
 /// What strays get between TERM and KILL.
@@ -34,19 +35,29 @@ impl Supervisor {
     }
 
     fn last_words(&mut self, outcome: &Outcome, code: u8) {
-        if !self.story.is_worth_telling() {
-            return;
-        }
-        self.tell_timeline(code);
-        let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
-        let line = self.story.end(outcome, code, used, self.plan.limit);
-        match outcome.killed {
-            Some(_) => tracing::warn!(code, "{line}"),
-            None => tracing::info!(code, "{line}"),
-        }
+        let sent = self.teller.ledger.sent().union(self.memory.passed_on);
+        let ending = Ending::of(outcome, sent, self.memory.ended_the_app);
+        let has_story = self.story.is_worth_telling();
+        let line = (has_story || ending.is_a_mishap()).then(|| self.tell_end(outcome, ending, code));
+        let Some(line) = line.filter(|_| has_story || !ending.speaks_for_itself()) else { return };
         if let Err(error) = self.termination.write(&line) {
             tracing::warn!("the termination message cannot be written: {error}");
         }
+    }
+
+    fn tell_end(&mut self, outcome: &Outcome, ending: Ending, code: u8) -> String {
+        self.tell_timeline(code);
+        let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
+        let line = self.story.end(outcome, ending, code, used, self.plan.limit);
+        let signal = ending.signal().map(|signal| signal.to_string());
+        let (ending, is_bad) = (ending.name(), outcome.killed.is_some() || ending.is_a_mishap());
+        let (signal, oom_kills) = (signal.as_deref(), self.oom_kills());
+        if is_bad {
+            tracing::warn!(code, ending, signal, oom_kills, "{line}");
+        } else {
+            tracing::info!(code, ending, signal, oom_kills, "{line}");
+        }
+        line
     }
 
     /// A few lines that can be pasted into a report.

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use super::{Order, Supervisor};
 use crate::cgroup::{Cgroup, Kills, Snapshot, bytes};
+use crate::child::end::Ended;
 use crate::lifecycle::Moment;
+use crate::report::ending::Oom;
+use crate::signals::{SigSet, Signal};
 
 /// Where nothing wakes us for it, we look when we are awake anyway, but no more often than this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Where something does, it also wakes us when the limit is only touched, which may go on and on.
 const REST: Duration = Duration::from_millis(500);
+/// A killed process with much memory takes a while to end: for so long its end is put down to a count that has grown.
+const LAST_THROES: Duration = Duration::from_secs(5);
 
 /// What is known of them.
 #[derive(Default)]
@@ -18,6 +23,11 @@ pub(super) struct Memory {
     cgroup: Cgroup,
     kills: Kills,
     looked: Moment,
+    grown: Option<Moment>,
+    /// Whether it was the child, or the app that outlived it.
+    pub(super) ended_the_app: Oom,
+    /// Signals that were passed on, of which an app may end as well.
+    pub(super) passed_on: SigSet,
 }
 
 impl Supervisor {
@@ -27,6 +37,9 @@ impl Supervisor {
         // Opened before the count is read, so that nothing falls in between.
         let events = cgroup.memory_events();
         self.memory.kills = Kills::begin(&cgroup);
+        if self.oom_kills().is_some() {
+            self.memory.ended_the_app = Oom::No;
+        }
         self.memory.cgroup = cgroup;
         let Some(events) = events else { return };
         let orders = self.orders.clone();
@@ -58,8 +71,32 @@ impl Supervisor {
     }
 
     pub(super) fn look_for_oom_kills(&mut self) {
-        self.memory.looked = self.now();
+        let killed = self.new_oom_kills();
+        self.oom_killed(killed);
+    }
+
+    fn new_oom_kills(&mut self) -> u64 {
+        let now = self.now();
+        self.memory.looked = now;
         let killed = self.memory.kills.look(&self.memory.cgroup);
+        if killed > 0 {
+            self.memory.grown = Some(now);
+        }
+        killed
+    }
+
+    /// Tells apart who sent the SIGKILL that has ended the child, or the app that outlived it: the last words say it, and
+    /// of these kills only those of others are told here.
+    pub(super) fn note_end(&mut self, ended: Ended) {
+        let mut killed = self.new_oom_kills();
+        let now = self.now();
+        let recently = self.memory.grown.is_some_and(|grown| now.saturating_sub(grown) <= LAST_THROES);
+        // A shell that ends with what it ran says so by its code.
+        let is_kill = ended.code() == 128 + Signal::KILL.number() as u8;
+        if is_kill && recently {
+            killed = killed.saturating_sub(1);
+            self.memory.ended_the_app = Oom::Yes { limit: self.memory.cgroup.snapshot().memory_limit };
+        }
         self.oom_killed(killed);
     }
 
