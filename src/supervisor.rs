@@ -341,7 +341,7 @@ impl Supervisor {
             }
             Order::IdleEnded(connections) => self.note_closes(connections),
             Order::KeepAliveSeen => self.end_keepalive_watch(),
-            Order::LookAtMemory => self.look_for_oom_kills(),
+            Order::LookAtMemory => self.memory_has_changed(),
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }

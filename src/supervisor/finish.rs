@@ -39,8 +39,11 @@ impl Supervisor {
         let ending = Ending::of(outcome, sent, self.memory.ended_the_app);
         let has_story = self.story.is_worth_telling();
         let line = (has_story || ending.is_a_mishap()).then(|| self.tell_end(outcome, ending, code));
-        let Some(line) = line.filter(|_| has_story || !ending.speaks_for_itself()) else { return };
-        if let Err(error) = self.termination.write(&line) {
+        let written = match line.filter(|_| has_story || !ending.speaks_for_itself()) {
+            Some(line) => self.termination.write(&line),
+            None => self.termination.take_back(),
+        };
+        if let Err(error) = written {
             tracing::warn!("the termination message cannot be written: {error}");
         }
     }

@@ -7,6 +7,7 @@ use super::{Order, Supervisor};
 use crate::cgroup::{Cgroup, Kills, Snapshot, bytes};
 use crate::child::end::Ended;
 use crate::lifecycle::Moment;
+use crate::plan::human;
 use crate::report::ending::Oom;
 use crate::signals::{SigSet, Signal};
 
@@ -16,6 +17,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(500);
 /// A killed process with much memory takes a while to end: for so long its end is put down to a count that has grown.
 const LAST_THROES: Duration = Duration::from_secs(5);
+/// From this share of the limit on, in percent, the next request for memory may be the last.
+const NEAR: u128 = 90;
 
 /// What is known of them.
 #[derive(Default)]
@@ -24,6 +27,8 @@ pub(super) struct Memory {
     kills: Kills,
     looked: Moment,
     grown: Option<Moment>,
+    /// Whether the termination message holds what is to be read if we are killed with the rest.
+    is_written_ahead: bool,
     /// Whether it was the child, or the app that outlived it.
     pub(super) ended_the_app: Oom,
     /// Signals that were passed on, of which an app may end as well.
@@ -75,6 +80,21 @@ impl Supervisor {
         self.oom_killed(killed);
     }
 
+    /// The kernel has told of an event: a kill, or a limit that was touched.
+    pub(super) fn memory_has_changed(&mut self) {
+        self.look_for_oom_kills();
+        if self.memory.is_written_ahead || self.lifecycle.clock().is_some() {
+            return;
+        }
+        let figures = self.memory.cgroup.snapshot();
+        if let Some(line) = ahead(&figures, self.now()) {
+            self.memory.is_written_ahead = true;
+            if let Err(error) = self.termination.write_ahead(&line) {
+                tracing::warn!("the termination message cannot be written: {error}");
+            }
+        }
+    }
+
     fn new_oom_kills(&mut self) -> u64 {
         let now = self.now();
         self.memory.looked = now;
@@ -115,5 +135,42 @@ impl Supervisor {
             oom_kills = self.oom_kills(),
             "{killed} {processes} in this container {were} killed for want of memory{all}{memory}: what a worker had in hand is cut off, and where its master lives on nobody outside sees it; raise {limit} (limits.memory), or lower what the workers use"
         );
+    }
+}
+
+/// What is to be read if the kernel kills the whole group for want of memory, where it would: we get no chance then.
+fn ahead(figures: &Snapshot, now: Moment) -> Option<String> {
+    let (used, limit) = figures.memory_used.zip(figures.memory_limit)?;
+    let is_near = figures.oom_group == Some(true) && u128::from(used) * 100 >= u128::from(limit) * NEAR;
+    is_near.then(|| {
+        format!(
+            "{} after the start, {} of {} of memory were in use. If you read this, the whole container was probably killed for want of memory (memory.oom.group is set): raise limits.memory, or lower what the app uses",
+            human(now),
+            bytes(used),
+            bytes(limit)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_is_written_ahead_where_the_whole_group_would_be_killed() {
+        let figures = |used, limit, oom_group| Snapshot {
+            memory_used: Some(used),
+            memory_limit: limit,
+            oom_group,
+            ..Snapshot::default()
+        };
+        let (limit, now) = (Some(100 << 20), Duration::from_secs(125));
+        let line = ahead(&figures(90 << 20, limit, Some(true)), now).expect("near");
+        assert!(line.starts_with("2m5s after the start, 90 MiB of 100 MiB of memory were in use. "), "{line}");
+        assert_eq!(ahead(&figures(89 << 20, limit, Some(true)), now), None);
+        assert_eq!(ahead(&figures(99 << 20, limit, Some(false)), now), None, "we would outlive it");
+        assert_eq!(ahead(&figures(99 << 20, limit, None), now), None);
+        assert_eq!(ahead(&figures(99 << 20, None, Some(true)), now), None);
+        assert_eq!(ahead(&Snapshot::default(), now), None);
     }
 }
