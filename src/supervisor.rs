@@ -202,6 +202,7 @@ impl Supervisor {
                 helpers: helpers.clone(),
                 board: board.clone(),
                 inherited,
+                is_patient: plan.throttle_patience,
                 own: Rc::default(),
             },
             holders: holders::Holders::default(),

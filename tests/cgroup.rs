@@ -148,3 +148,43 @@ fn without_a_mount_nothing_is_known_and_nothing_said() {
     assert_eq!(container.code(), Some(5), "{}", container.stderr());
     assert!(!container.stderr().contains("oom"), "{}", container.stderr());
 }
+
+#[test]
+fn a_kill_a_full_memory_and_a_cpu_limit_that_holds_back_are_advised_on() {
+    let Some(container) = with_a_killed_worker(false) else { return };
+    figures(&container, ["oom_kills"]);
+    assert!(container.stderr().contains("SD501: 1 process in this container"), "{}", container.stderr());
+    drop(container);
+    // tail(1) keeps what may be the end, some 58 of 64 MiB, and waits for more.
+    let full = "exec 3>&1; (head -c 61000000 /dev/zero; echo full >&3; sleep 600) | tail -c 61000000";
+    let container = limited(LITTLE_MEMORY, false).run(&["/sundown", "--", "sh", "-c", full]);
+    let Some(container) = container else { return };
+    container.wait_stdout("full");
+    figures(&container, ["memory_used_bytes"]);
+    until("it is told", || container.stderr().contains("SD502: "));
+    drop(container);
+    let burns = limited(r#"{"cpu":{"quota":20000,"period":100000}}"#, false);
+    let Some(container) = burns.run(&["/sundown", "--", "sh", "-c", "while :; do :; done"]) else { return };
+    figures(&container, ["cpu_periods"]);
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    figures(&container, ["cpu_periods"]);
+    until("it is told", || {
+        container.stderr().contains("SD504: the CPU limit held the container back to 20 % of a CPU in ")
+    });
+}
+
+#[test]
+fn a_live_check_that_fails_for_want_of_cpu_time_can_be_forgiven() {
+    let options = ["--live-check", "exec:false", "--check-period", "100ms", "--check-failures", "2"];
+    let lives = |patience: &[&str]| {
+        let burns = limited(r#"{"cpu":{"quota":10000,"period":50000}}"#, false);
+        let burn = ["--", "sh", "-c", "while :; do :; done"];
+        let container = burns.run(&[&["/sundown"], &options[..], patience, &burn].concat())?;
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let code = container.exec(&["/sundown", "live"]).code;
+        Some((code, container.stderr().contains("holds the container back: that is not counted")))
+    };
+    let Some(counted) = lives(&[]) else { return };
+    assert_eq!(counted, (Some(1), false));
+    assert_eq!(lives(&["--throttle-patience"]), Some((Some(0), true)));
+}

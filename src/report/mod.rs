@@ -8,5 +8,6 @@ pub mod ending;
 pub mod json;
 pub mod log;
 pub mod metrics;
+pub mod pressure;
 pub mod story;
 pub mod termination;

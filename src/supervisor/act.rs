@@ -52,7 +52,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, request: Request, hold: Hold) {
-        self.look_for_oom_kills();
+        self.look_at_cgroup();
         let now = self.now();
         self.board.stop_began.set(self.lifecycle.clock().map(|clock| clock.start));
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));

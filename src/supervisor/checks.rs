@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
 use super::Order;
+use crate::cgroup::{Cgroup, Snapshot};
 use crate::check::{self, Check, Judge};
 use crate::child::end::Ended;
 use crate::child::program::Program;
@@ -45,6 +46,8 @@ pub struct Surroundings {
     pub board: Rc<Board>,
     /// The mask and dispositions for them.
     pub inherited: Inherited,
+    /// Whether a live check that fails while the CPU limit holds us back is not counted.
+    pub is_patient: bool,
     /// Their connections to the app.
     pub own: Rc<check::OwnConnections>,
 }
@@ -82,6 +85,7 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
         // Alive, or busy, until the contrary is proven; not ready until it is.
         judge.hear(true);
     }
+    let mut held_back = HeldBack::new(which == Which::Live && around.is_patient);
     loop {
         let passed = match &check {
             Check::Http(check) => check::http(check, pace.timeout, &around.own).await,
@@ -92,13 +96,55 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
         if let Err(reason) = &passed {
             tracing::debug!("the {which:?} check fails: {reason}");
         }
-        if let Some(verdict) = judge.hear(passed.is_ok())
+        let counts = passed.is_ok() || !held_back.was_meanwhile();
+        if counts
+            && let Some(verdict) = judge.hear(passed.is_ok())
             && orders.send(Order::Checked(which, verdict)).is_err()
         {
             return;
         }
+        held_back.begin();
         let is_eager = which == Which::DrainWhile || around.board.phase() == PHASES[0];
         tokio::time::sleep(if is_eager { pace.period.min(EAGER) } else { pace.period }).await;
+    }
+}
+
+/// Whether the CPU limit held the container back in the period of a check, for those who want to know.
+struct HeldBack {
+    cgroup: Option<Cgroup>,
+    before: Snapshot,
+    is_told: bool,
+}
+
+impl HeldBack {
+    fn new(wanted: bool) -> Self {
+        let mut held_back = Self { cgroup: wanted.then(Cgroup::find), before: Snapshot::default(), is_told: false };
+        held_back.begin();
+        held_back
+    }
+
+    /// A period begins: from the end of one check to that of the next.
+    fn begin(&mut self) {
+        if let Some(cgroup) = &self.cgroup {
+            self.before = cgroup.snapshot();
+        }
+    }
+
+    /// Whether it was, in at least half of the periods since. Told when it begins to be so.
+    fn was_meanwhile(&mut self) -> bool {
+        let Some(cgroup) = &self.cgroup else { return false };
+        let now = cgroup.snapshot();
+        let grown = |figure: fn(&Snapshot) -> Option<u64>| Some(figure(&now)?.saturating_sub(figure(&self.before)?));
+        let (throttled, periods) =
+            (grown(|figures| figures.cpu_throttled_periods), grown(|figures| figures.cpu_periods));
+        let was = throttled.zip(periods).is_some_and(|(throttled, periods)| throttled > 0 && throttled * 2 >= periods);
+        if was && !std::mem::replace(&mut self.is_told, was) {
+            tracing::warn!(
+                "the live check fails while the CPU limit holds the container back: that is not counted (--throttle-patience)"
+            );
+        }
+        self.is_told = was;
+        was
     }
 }
 

@@ -8,7 +8,9 @@ use crate::cgroup::{Cgroup, Kills, Snapshot, bytes};
 use crate::child::end::Ended;
 use crate::lifecycle::Moment;
 use crate::plan::human;
+use crate::report::advice::{Advice, Id};
 use crate::report::ending::Oom;
+use crate::report::pressure::Pressure;
 use crate::signals::{SigSet, Signal};
 
 /// Where nothing wakes us for it, we look when we are awake anyway, but no more often than this.
@@ -25,6 +27,7 @@ const NEAR: u128 = 90;
 pub(super) struct Memory {
     cgroup: Cgroup,
     kills: Kills,
+    pressure: Pressure,
     looked: Moment,
     grown: Option<Moment>,
     /// Whether the termination message holds what is to be read if we are killed with the rest.
@@ -60,7 +63,15 @@ impl Supervisor {
         self.look_for_oom_kills();
         let mut snapshot = self.memory.cgroup.snapshot();
         snapshot.oom_kills = self.memory.kills.since_start();
+        self.advise_on(&snapshot);
         snapshot
+    }
+
+    fn advise_on(&mut self, figures: &Snapshot) {
+        let now = self.now();
+        for advice in self.memory.pressure.look(now, figures) {
+            self.board.given.give(&advice);
+        }
     }
 
     /// How many processes were killed for want of memory since we started, up to the last look.
@@ -87,6 +98,7 @@ impl Supervisor {
             return;
         }
         let figures = self.memory.cgroup.snapshot();
+        self.advise_on(&figures);
         if let Some(line) = ahead(&figures, self.now()) {
             self.memory.is_written_ahead = true;
             if let Err(error) = self.termination.write_ahead(&line) {
@@ -131,10 +143,13 @@ impl Supervisor {
         let figures = self.memory.cgroup.snapshot();
         let memory = figures.memory().map_or(String::new(), |memory| format!("; {memory}"));
         let limit = figures.memory_limit.map_or("the limit".into(), |limit| format!("the limit of {}", bytes(limit)));
-        tracing::warn!(
-            oom_kills = self.oom_kills(),
-            "{killed} {processes} in this container {were} killed for want of memory{all}{memory}: what a worker had in hand is cut off, and where its master lives on nobody outside sees it; raise {limit} (limits.memory), or lower what the workers use"
+        let advice = Advice::new(
+            Id::OomKilled,
+            format!("{killed} {processes} in this container {were} killed for want of memory{all}{memory}"),
+            "what a worker had in hand is cut off, and where its master lives on nobody outside sees it",
+            format!("raise {limit} (limits.memory), or lower what the workers use"),
         );
+        self.board.given.repeat(&advice);
     }
 }
 
