@@ -11,6 +11,7 @@ mod fallback;
 mod http;
 mod launch;
 mod lifecycle;
+mod notify;
 mod plan;
 mod report;
 mod signals;

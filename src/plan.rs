@@ -12,6 +12,7 @@ use crate::signals::SigSet;
 
 mod budget;
 mod ladder;
+mod neighbours;
 mod platform;
 mod words;
 
@@ -19,6 +20,7 @@ use budget::{Budget, LoadBalancer};
 pub use ladder::Ladder;
 #[cfg(test)]
 pub use ladder::Step;
+pub use neighbours::{Neighbours, Notify};
 pub use platform::Platform;
 use words::{
     auto_or_duration, count, drain_check, drain_until, log_format, ports, positive_duration, signal_list, signal_to,
@@ -49,6 +51,8 @@ pub struct Plan {
     pub drain_while: Option<Check>,
     /// The command to run at the stop request.
     pub on_drain: Option<Vec<String>>,
+    /// What the program starts after and ends before.
+    pub neighbours: Neighbours,
     /// The time that a foreign preStop hook has used when TERM comes.
     pub prestop_elapsed: Duration,
     /// The orchestrator's limit.
@@ -205,7 +209,9 @@ impl Plan {
         let platform = around.platform;
         let drain_while = read(&settings, "drain-while", drain_check)?;
         let on_drain = read(&settings, "on-drain", check::command)?;
-        let held = drain_while.is_some() || on_drain.is_some();
+        let neighbours = Neighbours::read(&settings)?;
+        let outlives = neighbours.outlive.is_some();
+        let held = drain_while.is_some() || on_drain.is_some() || outlives;
         let http = read(&settings, "http", |text| match text {
             "off" => Ok(None),
             _ => Address::parse(text).map(Some),
@@ -226,10 +232,12 @@ impl Plan {
         let (least, automatic) = match (stated_drain, lb, platform) {
             (Some(least), ..) => (least, false),
             (None, Some(lb), _) => (lb.deregistration(), true),
-            (None, None, Some(platform)) => (platform.default_drain(), true),
-            (None, None, None) => (Duration::ZERO, true),
+            // Whoever is outlived says when it is over.
+            (None, None, Some(platform)) if !outlives => (platform.default_drain(), true),
+            (None, None, _) => (Duration::ZERO, true),
         };
-        let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet);
+        let usual = if outlives { DrainUntil::Delay } else { DrainUntil::Quiet };
+        let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(usual);
         if until == DrainUntil::Released && lb == Some(LoadBalancer::Nlb) {
             warnings.push(
                 "--drain-until released does not go with --lb nlb, which sends on for 30 to 40 s after its check has failed: the drain has its stated time"
@@ -252,8 +260,13 @@ impl Plan {
                     .into(),
             );
         }
-        let budget =
-            Budget { limit, margin: kill_margin, ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum), lb };
+        let budget = Budget {
+            limit,
+            margin: kill_margin,
+            ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum),
+            lb,
+            outlives,
+        };
         let mut advice = platform.and_then(|platform| platform.too_long(limit)).into_iter().collect();
         let drain = budget.stretch(budget.fit(wanted, &mut advice), greatest, &mut advice);
         Ok(Self {
@@ -270,6 +283,7 @@ impl Plan {
             balancer_is_unnamed: lb.is_none() && stated_drain.is_none(),
             drain_while,
             on_drain,
+            neighbours,
             prestop_elapsed: read(&settings, "prestop-elapsed", duration)?.unwrap_or_default(),
             limit,
             kill_margin,

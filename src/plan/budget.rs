@@ -57,6 +57,8 @@ pub(super) struct Budget {
     pub ladder: Duration,
     /// The balancer, if one was named.
     pub lb: Option<LoadBalancer>,
+    /// Whether there is something to outlive, which takes as long as it takes.
+    pub outlives: bool,
 }
 
 impl Budget {
@@ -127,7 +129,7 @@ impl Budget {
             // Who wants no drain gets none; who says what is to hold it wants one.
             (None, _) if drain.least.is_zero() && !drain.held && drain.until != DrainUntil::Released => Duration::ZERO,
             (None, Limit::Stated(limit)) => spare(limit, None),
-            (None, Limit::Assumed(limit, _)) if self.lb.is_some() => spare(limit, None),
+            (None, Limit::Assumed(limit, _)) if self.lb.is_some() || self.outlives => spare(limit, None),
             (None, Limit::Assumed(limit, _)) => spare(limit, None).min(LONGEST_UNSTATED_DRAIN),
             (None, Limit::Unknown) => LONGEST_UNSTATED_DRAIN,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DrainUntil, LogFormat, SignalTo};
+use super::{DrainUntil, LogFormat, Notify, SignalTo};
 use crate::check::Check;
 use crate::signals::{SigSet, Signal};
 
@@ -45,6 +45,25 @@ pub(super) fn drain_check(text: &str) -> Result<Check, String> {
             "`{text}` holds all through the drain; ask http://, tcp:// or exec: what tells that it is busy"
         )),
         check => Ok(check),
+    }
+}
+
+/// What is waited for has to be somebody else's: nothing of the program's is there yet.
+pub(super) fn wait_check(text: &str) -> Result<Check, String> {
+    match Check::parse(text)? {
+        Check::Running | Check::Listening => Err(format!(
+            "`{text}` would wait for the program that it holds back; ask http://, tcp:// or exec: what it needs"
+        )),
+        check => Ok(check),
+    }
+}
+
+pub(super) fn notify(text: &str) -> Result<Notify, String> {
+    match text {
+        "child" => Ok(Notify::Child),
+        "self" => Ok(Notify::Own),
+        "off" => Ok(Notify::Off),
+        _ => Err("not one of child, self, off".into()),
     }
 }
 

@@ -139,7 +139,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
 }
 
 /// A string of JSON (RFC 8259, section 7).
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {
         match character {
