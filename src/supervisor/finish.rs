@@ -49,6 +49,11 @@ impl Supervisor {
             asked: clock.is_some(),
             deadline: clock.and_then(|clock| clock.deadline).map(|at| self.began + at),
         };
+        if farewell.asked && farewell.deadline.is_none() {
+            // Systemd's time-out counts, and how long this may take is known.
+            self.notifier.extend(self.plan.neighbours.on_exit_timeout * self.plan.neighbours.on_exit.len() as u32);
+            self.notifier.flush();
+        }
         let (story, began) = (&mut self.story, self.began);
         farewell.say(arrivals, |what| story.note(began.elapsed(), what)).await;
     }
