@@ -245,6 +245,7 @@ impl Supervisor {
     async fn supervise(mut self, arrivals: AsyncFd<Arrivals>, mut inbox: UnboundedReceiver<Order>) -> u8 {
         // A child that ended before the stream was opened is not announced again.
         self.reap().await;
+        self.notify();
         if self.plan.ready_check == Check::Running {
             self.handle(Event::Ready(true)).await;
         }

@@ -27,6 +27,7 @@ fn says(instance: &Instance, text: &str) {
     assert!(instance.log().contains(text), "{text:?} is not in {}", instance.log());
 }
 
+/// Whether the process that has written its pid there is gone.
 fn is_gone(pid: &Path) -> bool {
     let pid = fs::read_to_string(pid).expect("it ran");
     !Path::new(&format!("/proc/{}", pid.trim())).exists()
@@ -179,7 +180,7 @@ fn a_check_that_hangs_is_killed_and_leaves_nothing_behind() {
     drop(instance);
     let options = ["--wait-for", check, "--check-timeout", "60s"];
     instance = launch(&options).start(&["{app}"]);
-    until("it hangs", || instance.file("pid").exists());
+    until("it hangs", || fs::read_to_string(instance.file("pid")).is_ok_and(|pid| pid.ends_with('\n')));
     instance.signal(libc::SIGTERM);
     instance.wait();
     until("it is gone", || is_gone(&instance.file("pid")));
@@ -336,7 +337,7 @@ fn none_goes_past_a_stated_deadline() {
     until("it is gone", || is_gone(&instance.file("pid")));
     // The clock may start as late as here.
     let mut instance = launch(&options).start(&["true"]);
-    until("it has begun", || instance.file("pid").exists());
+    until("it has begun", || fs::read_to_string(instance.file("pid")).is_ok_and(|pid| pid.ends_with('\n')));
     instance.signal(libc::SIGTERM);
     let (code, took) = instance.wait();
     assert_eq!(code, 0, "{}", instance.log());

@@ -153,6 +153,9 @@ impl<'a> Waiting<'a> {
 
     /// Shows what is missing where it can be asked for.
     fn show(&self, notifier: &mut Notifier) {
+        if self.missing.borrow().is_empty() {
+            return;
+        }
         let why = format!("waiting for {}", self.missing());
         notifier.status(&format!("{}: {why}", self.around.board.phase()));
         notifier.flush();
