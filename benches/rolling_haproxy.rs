@@ -93,8 +93,8 @@ fn failure(rollout: &Rollout, outcome: &Outcome) -> Option<String> {
     match rollout.init {
         Init::Other(_) if lost >= LEAST_LOST * outcome.stopped.len() as u64 => None,
         Init::Other(_) => Some(format!("{name} lost only {lost}: this set-up proves nothing")),
-        Init::Sundown { .. } if lost > 0 => Some(format!("{name}: {lost} lost ({})", outcome.tally.kinds())),
-        Init::Sundown { .. } => outcome.stopped.iter().find(|pod| pod.code != YARN_SAW_TERM).map(|pod| {
+        _ if lost > 0 => Some(format!("{name}: {lost} lost ({})", outcome.tally.kinds())),
+        _ => outcome.stopped.iter().find(|pod| pod.code != YARN_SAW_TERM).map(|pod| {
             format!("{name}: pod {} exited with {}, not {YARN_SAW_TERM}\n{}", pod.number, pod.code, pod.last_words)
         }),
     }

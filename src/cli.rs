@@ -55,6 +55,12 @@ pub const OPTIONS: &[Opt] = &[
         "The balancer in front: `service` drains 5s, `alb` 30s, `gclb` 60s, `nlb` 130s [default: none]",
     ),
     opt(
+        "lb-idle-timeout",
+        "D",
+        DRAIN,
+        "For how long the balancer keeps an idle connection, which the app must outlast; 0 is not stated [default: by --lb: `alb` 60s, `gclb` 600s]",
+    ),
+    opt(
         "drain-timeout",
         "D",
         DRAIN,
@@ -181,6 +187,7 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("live", "Exit 0 if /livez would say 200"),
     ("status", "Say what the running instance is doing; --json for machines"),
     ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
+    ("keepalive", "Measure how long a server keeps an idle connection: `sundown keepalive http://127.0.0.1:3000`"),
     ("sleep", "Sleep: `sundown sleep 15`, for images without sleep"),
 ];
 
@@ -362,7 +369,7 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | keepalive | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)

@@ -9,6 +9,7 @@ mod control;
 mod entry;
 mod fallback;
 mod http;
+mod keepalive;
 mod launch;
 mod lifecycle;
 mod notify;

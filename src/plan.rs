@@ -47,6 +47,8 @@ pub struct Plan {
     pub drain: Drain,
     /// Whether neither the balancer nor the drain's length was stated.
     pub balancer_is_unnamed: bool,
+    /// For how long the balancer keeps an idle connection, where that is stated or known.
+    pub lb_idle_timeout: Option<Duration>,
     /// The drain goes on while this passes.
     pub drain_while: Option<Check>,
     /// The command to run at the stop request.
@@ -281,6 +283,9 @@ impl Plan {
             ports: read(&settings, "ports", ports)?.unwrap_or_default(),
             drain,
             balancer_is_unnamed: lb.is_none() && stated_drain.is_none(),
+            lb_idle_timeout: read(&settings, "lb-idle-timeout", duration)?
+                .or(lb.and_then(LoadBalancer::idle_timeout))
+                .filter(|time| !time.is_zero()),
             drain_while,
             on_drain,
             neighbours,

@@ -18,6 +18,7 @@ mod farewell;
 mod finish;
 mod holders;
 mod jobs;
+mod keepalive;
 mod notify;
 mod reap;
 mod signal;
@@ -41,6 +42,7 @@ use crate::report::board::{Board, LookedUp, count};
 use crate::report::story::Story;
 use crate::report::termination::TerminationLog;
 use crate::signals::{Arrival, Arrivals, Inherited, Sender};
+use crate::traffic::diag::Connection;
 use crate::traffic::listeners;
 use crate::tree::Tree;
 use crate::tree::helpers::Helpers;
@@ -68,6 +70,10 @@ pub enum Order {
     HookEnded,
     /// A scrape wants to know what only we can see.
     LookUp(oneshot::Sender<LookedUp>),
+    /// Connections have ended, of whomever, that were idle.
+    IdleEnded(Vec<Connection>),
+    /// The time to look at those is over.
+    KeepAliveSeen,
 }
 
 /// All that was set up before the loop starts.
@@ -138,6 +144,7 @@ struct Supervisor {
     watch: Watch,
     /// The look at the traffic, from the stop request on.
     traffic: Option<traffic::Watch>,
+    keepalive: keepalive::KeepAlive,
     told_at: Option<Moment>,
     cpu_before: autopsy::CpuBefore,
     /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
@@ -209,6 +216,7 @@ impl Supervisor {
             listening: None,
             watch: Watch::default(),
             traffic: None,
+            keepalive: keepalive::KeepAlive::default(),
             told_at: None,
             cpu_before: autopsy::CpuBefore::default(),
             left: None,
@@ -311,6 +319,7 @@ impl Supervisor {
             self.board.set_why(if self.lifecycle.is_ready() { "ready" } else { "the ready check fails" });
         }
         self.board.set_phase(phase.name(), self.lifecycle.is_ready(), self.lifecycle.is_serving());
+        self.mind_keepalive(phase);
         self.notify();
     }
 
@@ -331,6 +340,8 @@ impl Supervisor {
             Order::LookUp(tell) => {
                 let _ = tell.send(self.look_up());
             }
+            Order::IdleEnded(connections) => self.note_closes(connections),
+            Order::KeepAliveSeen => self.end_keepalive_watch(),
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }

@@ -109,3 +109,39 @@ fn a_scrape_costs_little() {
     println!("{each:?} of CPU for a scrape");
     assert!(each < Duration::from_millis(5), "{each:?} for a scrape");
 }
+
+#[test]
+fn the_examples_ask_for_figures_that_there_are() {
+    let (_instance, address) = app(&["--grace-period", "20s"]);
+    let text = scrape(address);
+    let root = env!("CARGO_MANIFEST_DIR");
+    for example in ["examples/prometheus/alerts.yaml", "examples/grafana/sundown.json"] {
+        let example = fs::read_to_string(format!("{root}/{example}")).expect("it is there");
+        let names = example.match_indices("sundown_").map(|(at, _)| {
+            let rest = &example[at..];
+            &rest[..rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(rest.len())]
+        });
+        for name in names {
+            // Where no cgroup shows them there are none.
+            let depends =
+                ["sundown_oom_", "sundown_memory_", "sundown_cpu_"].iter().any(|start| name.starts_with(start));
+            assert!(depends || text.contains(&format!("# HELP {name} ")), "there is no {name}");
+        }
+    }
+}
+
+#[test]
+fn the_example_alerts_and_the_dashboard_load() {
+    if !common::has_tools(&["promtool"]) {
+        return;
+    }
+    let root = env!("CARGO_MANIFEST_DIR");
+    let mut rules = Command::new("promtool");
+    rules.args(["check", "rules", &format!("{root}/examples/prometheus/alerts.yaml")]).env("PATH", common::path());
+    let checked = common::run(&mut rules);
+    assert_eq!(checked.code, Some(0), "{}{}", checked.stdout, checked.stderr);
+    let load = "import json, sys; d = json.load(open(sys.argv[1])); assert len({p['id'] for p in d['panels']}) == len(d['panels']) > 5";
+    let dashboard = format!("{root}/examples/grafana/sundown.json");
+    let loaded = common::run(Command::new(common::instance::python()).args(["-c", load, &dashboard]));
+    assert_eq!(loaded.code, Some(0), "{}", loaded.stderr);
+}

@@ -6,27 +6,16 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::free_port;
 use common::instance::{Instance, Launch, until};
 
 /// How long the slow answers take.
 const SLOW: Duration = Duration::from_secs(1);
 /// What a stop may take beyond that; the servers look at their workers only so often.
 const GRACE: Duration = Duration::from_millis(1500);
-
-/// A free port. Another may take it before the server does, so the range is not shared with outgoing connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 100) as u16 * 100;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn can_run(tools: &[&str]) -> bool {
     common::is_root("a PID namespace") && common::has_tools(tools)

@@ -1,8 +1,10 @@
 //! Checks of the app: what `--ready-check` and `--live-check` can ask, the asking over the network, and the verdict
-//! that a run of results adds up to. `running`, `listening` and `exec` need the process table and a child, so the
+//! that a run of results adds up to; and how long it keeps an idle connection. `running`, `listening` and `exec` need the process table and a child, so the
 //! supervisor asks those.
 
+pub mod answer;
 mod errand;
+pub mod idle;
 mod judge;
 mod own;
 mod probe;

@@ -114,7 +114,7 @@ async fn read_status(stream: &mut TcpStream) -> io::Result<u16> {
     parse_status(&line[..length]).ok_or_else(|| io::Error::other("the answer is not HTTP"))
 }
 
-fn parse_status(line: &[u8]) -> Option<u16> {
+pub(super) fn parse_status(line: &[u8]) -> Option<u16> {
     let (minor, rest) = line.strip_prefix(b"HTTP/1.")?.split_first()?;
     let (digits, rest) = rest.strip_prefix(b" ")?.split_at_checked(3)?;
     let delimited = matches!(rest.first(), None | Some(b' ' | b'\r' | b'\n'));

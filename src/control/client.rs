@@ -1,4 +1,4 @@
-//! The subcommands: the client's end of the control socket, and those that need no instance, `sleep` and `explain`.
+//! The subcommands: the client's end of the control socket, and those that need no instance.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,6 +17,7 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
     let reply = match name {
         "sleep" => sleep(words),
         "explain" => explain(words),
+        "keepalive" => crate::keepalive::run(words),
         _ => talk(name, words),
     };
     let (code, text) = match reply {
@@ -36,8 +37,11 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
     code
 }
 
-enum Failure {
+/// Why a subcommand has no reply.
+pub enum Failure {
+    /// Bad usage, exit code 2.
     Usage(String),
+    /// It could not be done, exit code 1.
     Run(String),
 }
 

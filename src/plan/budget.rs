@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Drain, DrainUntil, Limit, human};
+use crate::keepalive;
 use crate::report::advice::{Advice, Id};
 
 /// What an app keeps of a stated limit at the very least.
@@ -44,6 +45,16 @@ impl LoadBalancer {
             Self::Gclb => 60,
             Self::Nlb => 130,
         })
+    }
+
+    /// For how long it keeps an idle connection to the app, by default; none where it passes connections through, or is
+    /// not known.
+    pub(super) fn idle_timeout(self) -> Option<Duration> {
+        match self {
+            Self::Alb => Some(keepalive::ALB),
+            Self::Gclb => Some(keepalive::GCLB),
+            Self::Service | Self::Nlb => None,
+        }
     }
 }
 

@@ -96,6 +96,18 @@ fn the_drain_follows_the_balancer_and_the_platform() {
 }
 
 #[test]
+fn the_balancers_idle_timeout_is_known_or_stated() {
+    let idle = |options: &[&str]| plan(options).lb_idle_timeout;
+    assert_eq!(idle(&[]), None);
+    for (lb, known) in [("alb", Some(60)), ("gclb", Some(600)), ("service", None), ("nlb", None), ("none", None)] {
+        assert_eq!(idle(&["--lb", lb]), known.map(seconds), "{lb}");
+    }
+    assert_eq!(idle(&["--lb", "alb", "--lb-idle-timeout", "4m"]), Some(seconds(240)));
+    assert_eq!(idle(&["--lb-idle-timeout", "90s"]), Some(seconds(90)));
+    assert_eq!(idle(&["--lb", "alb", "--lb-idle-timeout", "0"]), None);
+}
+
+#[test]
 fn traffic_may_stretch_a_drain_as_far_as_the_budget_can_spare() {
     let greatest = |platform, options: &[&str]| plan_on(platform, options).expect("a plan").drain.greatest;
     // 58 s less 40 %.

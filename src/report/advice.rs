@@ -38,6 +38,8 @@ pub enum Id {
     GraceNotStated,
     /// A balancer asks that nobody named.
     UnnamedBalancer,
+    /// The app closes idle connections sooner than the balancer.
+    KeepAlive,
     /// Nobody has asked whether we are ready.
     NeverAsked,
     /// Nobody has asked since the stop request.
@@ -74,6 +76,7 @@ const CATALOGUE: &[Topic] = &[
     topic(Id::BeyondPlatform, "SD204", Severity::Warning, include_str!("../../docs/advice/SD204.md")),
     topic(Id::GraceNotStated, "SD205", Severity::Note, include_str!("../../docs/advice/SD205.md")),
     topic(Id::UnnamedBalancer, "SD206", Severity::Warning, include_str!("../../docs/advice/SD206.md")),
+    topic(Id::KeepAlive, "SD301", Severity::Warning, include_str!("../../docs/advice/SD301.md")),
     topic(Id::NeverAsked, "SD302", Severity::Warning, include_str!("../../docs/advice/SD302.md")),
     topic(Id::NotAskedSince, "SD303", Severity::Warning, include_str!("../../docs/advice/SD303.md")),
     topic(Id::DrainTooShort, "SD401", Severity::Warning, include_str!("../../docs/advice/SD401.md")),

@@ -212,6 +212,6 @@ impl Supervisor {
 }
 
 /// The places of all above this one, the nearest first.
-fn ancestors(nodes: &[Node], at: usize) -> Vec<usize> {
+pub(super) fn ancestors(nodes: &[Node], at: usize) -> Vec<usize> {
     std::iter::successors(nodes[at].parent, |above| nodes[*above].parent).collect()
 }

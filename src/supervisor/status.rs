@@ -4,10 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::Supervisor;
+use super::examine::ancestors;
 use super::traffic::Connections;
 use crate::plan::human;
 use crate::report::board::LookedUp;
+use crate::signals::Signal;
 use crate::traffic::sampler::Level;
+use crate::tree::walk::{self, Target};
 
 impl Supervisor {
     /// What a scrape wants to know beside what stands on the board.
@@ -23,7 +26,8 @@ impl Supervisor {
     }
 
     pub(super) fn status_text(&mut self) -> String {
-        let traffic = self.connections_now();
+        let apps = self.apps();
+        let traffic = self.connections_of_last_look();
         let mut text = format!(
             "phase    {} ({})\nready    {}\nserving  {}\nchild    pid {}, {}\n",
             self.board.phase(),
@@ -33,6 +37,13 @@ impl Supervisor {
             self.child.pid,
             self.child.ended.map_or("running".into(), |ended| ended.to_string()),
         );
+        for App { pid, chain, signal } in &apps {
+            let _ = writeln!(text, "app      {} (pid {pid}), is told {signal}", chain.join(" > "));
+        }
+        if let Some(ports) = traffic.as_ref().map(|traffic| &traffic.ports).filter(|ports| !ports.is_empty()) {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            let _ = writeln!(text, "ports    {}", ports.join(", "));
+        }
         let _ = writeln!(text, "drain    {}", human(self.plan.drain.least));
         let limit = self.plan.deadline().map_or("not stated".into(), |limit| human(limit + self.plan.kill_margin));
         let _ = writeln!(text, "grace    {limit}");
@@ -40,6 +51,9 @@ impl Supervisor {
             Some(traffic) => writeln!(text, "traffic  {traffic}"),
             None => writeln!(text, "traffic  cannot be seen"),
         };
+        if let Some(seen) = self.keepalive.estimate {
+            let _ = writeln!(text, "keepalive {}, of {} closes seen", human(seen.timeout), seen.closes);
+        }
         let now = self.now();
         for prober in self.board.probers.borrow().iter() {
             let ago = human(now.saturating_sub(prober.last));
@@ -59,7 +73,13 @@ impl Supervisor {
     }
 
     pub(super) fn status_json(&mut self) -> String {
-        let traffic = self.connections_now().map_or_else(|| "null".to_owned(), |traffic| traffic_json(&traffic));
+        let apps = list(self.apps().iter().map(|App { pid, chain, signal }| {
+            let chain = list(chain.iter().map(|name| quote(name)));
+            format!("{{\"pid\":{pid},\"chain\":{chain},\"signal\":\"{signal}\"}}")
+        }));
+        let traffic = self.connections_of_last_look();
+        let ports = list(traffic.iter().flat_map(|traffic| &traffic.ports).map(u16::to_string));
+        let traffic = traffic.map_or_else(|| "null".to_owned(), |traffic| traffic_json(&traffic));
         let since = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
         let told = list(self.teller.ledger.told().iter().map(|told| {
             let (pid, name) = (told.key.pid, quote(told.comm.as_str()));
@@ -69,7 +89,7 @@ impl Supervisor {
             concat!(
                 "{{\"version\":\"{}\",\"pid\":{},\"phase\":\"{}\",\"why\":{},\"ready\":{},\"serving\":{},\"child\":{},\"child_ended\":{},",
                 "\"drain_seconds\":{:.3},\"grace_period_seconds\":{},\"stop_asked_seconds_ago\":{},\"kill_in_seconds\":{},",
-                "\"traffic\":{},\"probers\":{},\"told\":{}}}"
+                "\"apps\":{},\"ports\":{},\"traffic\":{},\"keepalive_seconds\":{},\"probers\":{},\"told\":{}}}"
             ),
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
@@ -83,10 +103,25 @@ impl Supervisor {
             seconds(self.plan.deadline().map(|limit| limit + self.plan.kill_margin)),
             seconds(since),
             seconds(self.lifecycle.kill_at().map(|at| at.saturating_sub(self.now()))),
+            apps,
+            ports,
             traffic,
+            seconds(self.keepalive.estimate.map(|seen| seen.timeout)),
             self.probers_json(),
             told,
         )
+    }
+
+    /// Who would be told now, and behind which others each stands.
+    fn apps(&mut self) -> Vec<App> {
+        self.teller.look();
+        let nodes = self.teller.tree.nodes();
+        let app = |target: Target| {
+            let name = |at: &usize| self.teller.tree.name(&nodes[*at]);
+            let chain = ancestors(nodes, target.at).iter().rev().chain([&target.at]).map(name).collect();
+            App { pid: target.key.pid, chain, signal: self.teller.stop_signal(&nodes[target.at]) }
+        };
+        walk::own_apps(nodes).into_iter().map(app).collect()
     }
 
     fn probers_json(&self) -> String {
@@ -108,8 +143,16 @@ impl Supervisor {
     }
 }
 
+/// An app of the tree.
+struct App {
+    pid: i32,
+    /// The names of all above it, and its own.
+    chain: Vec<String>,
+    signal: Signal,
+}
+
 fn traffic_json(traffic: &Connections) -> String {
-    let Connections { level, totals } = traffic;
+    let Connections { level, totals, .. } = traffic;
     let is_seen = *level == Level::Diag;
     let known = |known: String| if is_seen { known } else { "null".into() };
     format!(

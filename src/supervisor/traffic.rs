@@ -196,12 +196,15 @@ impl Supervisor {
     pub(super) fn connections_of_last_look(&mut self) -> Option<Connections> {
         let now = self.now();
         let skip = self.not_clients();
-        let Seen { level, totals, .. } = match &mut self.traffic {
+        let mut fresh = None;
+        let sampler = match &mut self.traffic {
             // It may have closed its listeners by now, and its ports are known only from before.
-            Some(watch) => watch.sampler.sample(now, &skip),
-            None => self.new_sampler().0.sample(now, &skip),
+            Some(watch) => &mut watch.sampler,
+            None => fresh.insert(self.new_sampler().0),
         };
-        (level != Level::Blind).then_some(Connections { level, totals })
+        let Seen { level, totals, .. } = sampler.sample(now, &skip);
+        let ports = sampler.ports().to_vec();
+        (level != Level::Blind).then_some(Connections { level, totals, ports })
     }
 }
 
@@ -211,11 +214,13 @@ pub(super) struct Connections {
     pub(super) level: Level,
     /// What they come to.
     pub(super) totals: Totals,
+    /// The ports that the app listens on, sorted.
+    pub(super) ports: Vec<u16>,
 }
 
 impl fmt::Display for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { level, totals } = self;
+        let Self { level, totals, .. } = self;
         if totals.connections == 0 {
             return f.write_str("no connection");
         }

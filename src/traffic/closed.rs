@@ -1,7 +1,7 @@
 //! Connections that end, told by the kernel as it happens (the groups SKNLGRP_INET_TCP_DESTROY of NETLINK_SOCK_DIAG; no
 //! privilege). Without them a connection that comes and goes between two samples would not be counted.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
@@ -44,6 +44,12 @@ impl Closed {
             }
         }
         complete
+    }
+}
+
+impl AsRawFd for Closed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 }
 

@@ -93,6 +93,14 @@ impl Totals {
     pub fn quiet_for(&self, now: Moment, since: Moment) -> Duration {
         now.saturating_sub(self.last_active.unwrap_or(since))
     }
+
+    /// No more than that can be new, if the kernel has accepted so many since the first sample. One that ended just before it
+    /// and is told just after looks as if it had come and gone between.
+    #[must_use]
+    pub fn of_accepted(self, accepted: u64) -> Self {
+        let new = self.new.min(accepted.try_into().unwrap_or(u32::MAX));
+        Self { new, last_new: self.last_new.filter(|_| new > 0), ..self }
+    }
 }
 
 /// What is remembered of a connection from one sample to the next.
@@ -158,9 +166,9 @@ impl InFlight {
         }
         let verdict = self.judge(connection);
         self.count(verdict);
-        match connection.info {
-            Some(info) if verdict != Verdict::Over => self.note_times(verdict, &info),
-            _ => {}
+        if let Some(info) = connection.info {
+            self.note_active(self.now.saturating_sub(age(&info)));
+            self.note_times(verdict, &info);
         }
         verdict
     }
@@ -170,12 +178,16 @@ impl InFlight {
         self.queue = self.queue.saturating_add(length);
     }
 
-    /// A connection that ended since the last sample.
-    pub fn see_closed(&mut self, connection: &Connection) {
+    /// A connection that ended since the last sample, of which we hear now. A sample takes long on a busy machine: what ended
+    /// within this one is younger than its beginning.
+    pub fn see_closed(&mut self, connection: &Connection, now: Moment) {
         let before = self.known.remove(&connection.cookie);
+        let Some(first) = self.first else { return };
+        let last = connection.info.map_or(now, |info| now.saturating_sub(age(&info)));
+        // Its last answer may have gone after the last sample, which may be long ago.
+        self.note_active(last);
         // The kernel may be late in telling of one that was gone before the first sample, and its times are in ticks.
-        let last = connection.info.map_or(self.now, |info| self.now.saturating_sub(age(&info)));
-        if self.first.is_none_or(|first| last <= first + TICK) {
+        if last < first + TICK {
             return;
         }
         if let Some(info) = connection.info
@@ -279,13 +291,12 @@ impl InFlight {
     }
 
     fn note_times(&mut self, verdict: Verdict, info: &Info) {
-        let age = age(info);
-        self.note_active(self.now.saturating_sub(age));
         let longest = match verdict {
+            Verdict::Over => return,
             Verdict::Busy => &mut self.totals.oldest_request,
             _ => &mut self.totals.longest_idle,
         };
-        *longest = age.max(*longest);
+        *longest = age(info).max(*longest);
     }
 
     fn note_new(&mut self) {

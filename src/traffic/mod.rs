@@ -11,8 +11,10 @@ pub mod listeners;
 
 pub mod ack_mode;
 pub mod closed;
+pub mod closers;
 pub mod diag;
 pub mod inflight;
+pub mod keepalive;
 pub mod ours;
 pub mod probers;
 pub mod proc_net;

@@ -1,7 +1,7 @@
 //! Samples of the app's traffic, at the best level that the kernel grants, and how soon to take the next one.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
@@ -154,7 +154,6 @@ impl Sampler {
     }
 
     /// The app's ports, as they were found.
-    #[cfg(test)]
     pub fn ports(&self) -> &[u16] {
         self.ours.ports()
     }
@@ -169,18 +168,20 @@ impl Sampler {
 
     /// Takes a sample. `now` is the time of the lifecycle. Connections that `skip` says yes to are left out: a prober's.
     pub fn sample(&mut self, now: Moment, skip: &dyn Fn(&Connection) -> bool) -> Seen {
-        let start = cpu_time();
+        let (start, clock) = (cpu_time(), Instant::now());
         self.at_some_level(|sampler| sampler.look(now, skip));
         self.decide_ties();
-        self.hear_of_closed(skip);
+        self.hear_of_closed(now + clock.elapsed(), skip);
+        let accepted_by_all = self.accepted_since();
         let totals = self.flight.totals();
+        let totals = accepted_by_all.map_or(totals, |accepted| totals.of_accepted(accepted));
         let cost = cpu_time().saturating_sub(start);
         Seen {
             level: self.level(),
             listeners: self.ours.len(),
             listeners_changed: fingerprint(&self.listeners) != self.found_among,
             new_is_a_floor: self.drops || self.closed.is_none(),
-            accepted_by_all: self.accepted_since(),
+            accepted_by_all,
             next: self.pace(&totals, cost),
             totals,
             cost,
@@ -289,11 +290,11 @@ impl Sampler {
         ties.undecided.drain(..).filter(|(_, cookie)| *cookie != 0).for_each(|(_, cookie)| flight.decide(cookie, None));
     }
 
-    fn hear_of_closed(&mut self, skip: &dyn Fn(&Connection) -> bool) {
+    fn hear_of_closed(&mut self, now: Moment, skip: &dyn Fn(&Connection) -> bool) {
         let Self { closed: Some(closed), ours, flight, drops, .. } = self else { return };
         *drops |= !closed.each(&mut |row| {
             if ours.has(row) && !skip(row) && row.state != State::LISTEN {
-                flight.see_closed(row);
+                flight.see_closed(row, now);
             }
         });
     }
@@ -333,7 +334,7 @@ fn connections(
 }
 
 /// Does this for both families. A kernel without IPv6 has no list of it.
-fn both(mut act: impl FnMut(Family) -> Result<(), Error>) -> Result<(), Error> {
+pub(super) fn both(mut act: impl FnMut(Family) -> Result<(), Error>) -> Result<(), Error> {
     act(Family::V4)?;
     match act(Family::V6) {
         Err(Error::Unsupported(_)) => Ok(()),

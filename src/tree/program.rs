@@ -15,6 +15,23 @@ pub struct Program {
     pub stop_signal: Option<Signal>,
     /// Its clients hold on to it until it says that it goes: a drain gains nothing.
     pub database: bool,
+    /// Which server it is, where its settings are known.
+    pub server: Option<Server>,
+}
+
+/// A server for HTTP, to say how it is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "they are names")]
+pub enum Server {
+    Node,
+    Gunicorn,
+    Uvicorn,
+    Hypercorn,
+    Nginx,
+    Puma,
+    Apache,
+    HaProxy,
+    Java,
 }
 
 /// How soon after its start a program can have its handlers.
@@ -169,6 +186,20 @@ const APACHE_STARTERS: &[&str] = &["httpd-foreground", "apache2-foreground", "ap
 const DATABASES: &[&str] =
     &["postgres", "postmaster", "mysqld", "mariadbd", "mongod", "redis-server", "valkey-server", "etcd"];
 
+const SERVERS: &[(&str, Server)] = &[
+    ("node", Server::Node),
+    ("next-server", Server::Node),
+    ("gunicorn", Server::Gunicorn),
+    ("uvicorn", Server::Uvicorn),
+    ("hypercorn", Server::Hypercorn),
+    ("nginx", Server::Nginx),
+    ("puma", Server::Puma),
+    ("httpd", Server::Apache),
+    ("apache2", Server::Apache),
+    ("haproxy", Server::HaProxy),
+    ("java", Server::Java),
+];
+
 /// Options that take the next word as their value, so that it is not the script: node's, python's and ruby's.
 const OPTIONS_WITH_VALUE: &[&str] =
     &["-r", "--require", "--import", "--loader", "--experimental-loader", "-W", "-X", "-I", "-C", "--env-file"];
@@ -193,6 +224,7 @@ impl Program {
             helper: HELPERS.contains(&first),
             kind,
             stop_signal: if interactive { Some(Signal::HUP) } else { stop_signal },
+            server: [first, name, comm].iter().find_map(|name| lookup(SERVERS, name)),
             database: [first, name, comm].iter().any(|name| DATABASES.contains(name)),
         }
     }

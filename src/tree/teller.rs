@@ -10,6 +10,7 @@ use crate::signals::{self, DefaultAction, Signal};
 use crate::tree::Tree;
 use crate::tree::ledger::Ledger;
 use crate::tree::process::{Comm, Key, Node};
+use crate::tree::program::Server;
 use crate::tree::walk::{self, Found, Scene, Target, Wanted};
 
 /// One signal that was sent, or not.
@@ -183,6 +184,12 @@ impl Teller {
     pub fn is_database(&self) -> bool {
         let nodes = self.tree.nodes();
         walk::own_apps(nodes).iter().any(|target| nodes[target.at].program.database)
+    }
+
+    /// The server that the app is, if it is one whose settings are known.
+    pub fn server(&self) -> Option<Server> {
+        let nodes = self.tree.nodes();
+        walk::own_apps(nodes).iter().find_map(|target| nodes[target.at].program.server)
     }
 
     /// Those seen at the last look whom we have no right to signal, with their user.

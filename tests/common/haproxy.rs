@@ -1,5 +1,6 @@
 //! A real HAProxy in front of the pods: no retries, connections reused always, targets put in and taken out by its
 //! runtime socket, as a controller does it.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -51,7 +52,7 @@ impl Haproxy {
             .stderr(output)
             .spawn()?;
         let haproxy = Haproxy { address, process, socket };
-        pod::wait_until(Duration::from_secs(10), || haproxy.ask("show info").is_ok())
+        pod::wait_until(Duration::from_secs(10), || ask(&haproxy.socket, "show info").is_ok())
             .map_err(|_| io::Error::other(format!("haproxy does not answer:\n{}", pod::tail(&log))))?;
         Ok(haproxy)
     }
@@ -82,22 +83,27 @@ impl Haproxy {
 
     /// A command that has nothing to say when all is well. What is said anyway is about a change of address.
     fn command(&self, command: &str) -> io::Result<()> {
-        let answer = self.ask(command)?;
+        let answer = ask(&self.socket, command)?;
         let answer = answer.trim();
         match answer.is_empty() || answer.contains("changed from") || answer.contains("updated") {
             true => Ok(()),
             false => Err(io::Error::other(format!("haproxy, asked to `{command}`: {answer}"))),
         }
     }
+}
 
-    fn ask(&self, command: &str) -> io::Result<String> {
-        let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        writeln!(stream, "{command}")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    }
+/// Asks a HAProxy by its runtime socket.
+///
+/// # Errors
+///
+/// Where it does not answer within 5 s.
+pub fn ask(socket: &Path, command: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    writeln!(stream, "{command}")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 impl Drop for Haproxy {

@@ -3,17 +3,21 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 pub mod bare;
+pub mod clients;
 pub mod instance;
+pub mod network;
 pub mod session;
 
 pub const SUNDOWN: &str = env!("CARGO_BIN_EXE_sundown");
@@ -101,7 +105,11 @@ pub fn directory() -> TempDir {
 }
 
 pub fn write(directory: &TempDir, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
-    let file = directory.path().join(name);
+    write_to(directory.path(), name, content, mode)
+}
+
+pub fn write_to(directory: &Path, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+    let file = directory.join(name);
     let _lock = writing_or_forking();
     fs::write(&file, content).expect("room for it");
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
@@ -136,6 +144,18 @@ pub fn path() -> String {
     format!("{tools}/bin:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
+/// A free port. Another may take it before the server does, so the range is not shared with outgoing connections.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 100) as u16 * 100;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// Whether these programs are there.
 #[track_caller]
 pub fn has_tools(names: &[&str]) -> bool {
@@ -158,4 +178,31 @@ pub fn fails(command: &mut Command, code: i32, parts: &[&str]) {
     for part in parts {
         assert!(output.stderr.contains(part), "{part:?} is not in {:?}", output.stderr);
     }
+}
+
+/// Raises the limit of open files as far as it goes, for this process and what it starts, and gives it.
+pub fn raise_open_files() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit");
+    most
+}
+
+/// The CPU time that a process has used, by itself and in the kernel, to the tick of a hundredth of a second.
+pub fn cpu_time(pid: i32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let ticks: u32 = fields.skip(11).take(2).map(|field| field.parse::<u32>().expect("a number")).sum();
+    Duration::from_millis(10) * ticks
+}
+
+/// The resident memory of a process, and the part of it that is in no file, in bytes. Not what is private or dirty: whether a
+/// page of the binary is, depends on who else runs it and on when it was linked.
+pub fn memory(pid: i32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel names it");
+        line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).expect("a number") * 1024
+    };
+    (field("Rss:"), field("Anonymous:"))
 }

@@ -1,4 +1,5 @@
 //! Containers by runc, each from a root file system that holds the binary and, if asked for, a shell.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -15,6 +16,8 @@ pub struct Container {
     uid: u32,
     has_shell: bool,
     capabilities: &'static [&'static str],
+    seccomp: Option<String>,
+    files: Vec<(&'static str, &'static str)>,
 }
 
 /// What Docker leaves to root.
@@ -39,12 +42,12 @@ impl Container {
     /// Of root, with Docker's capabilities, and with busybox's shell. The root file system is read-only, and there is no
     /// /dev/termination-log.
     pub fn of_root() -> Self {
-        Self { uid: 0, has_shell: true, capabilities: DOCKERS }
+        Self { uid: 0, has_shell: true, capabilities: DOCKERS, seccomp: None, files: Vec::new() }
     }
 
     /// The same of nobody, with no capability and no way to one.
     pub fn of_nobody() -> Self {
-        Self { uid: common::NOBODY, has_shell: true, capabilities: &[] }
+        Self { uid: common::NOBODY, capabilities: &[], ..Self::of_root() }
     }
 
     /// With nothing in it but the binary.
@@ -56,6 +59,18 @@ impl Container {
     /// With these capabilities instead.
     pub fn capabilities(mut self, names: &'static [&'static str]) -> Self {
         self.capabilities = names;
+        self
+    }
+
+    /// Behind this seccomp filter, as the runtime's configuration writes it.
+    pub fn seccomp(mut self, filter: String) -> Self {
+        self.seccomp = Some(filter);
+        self
+    }
+
+    /// With one more file in its root, which may be executed.
+    pub fn file(mut self, path: &'static str, content: &'static str) -> Self {
+        self.files.push((path, content));
         self
     }
 
@@ -99,6 +114,12 @@ impl Container {
                 return None;
             }
         }
+        for (path, content) in &self.files {
+            let (parent, name) = path.rsplit_once('/').expect("a folder and a name");
+            let parent = root.join(parent);
+            fs::create_dir_all(&parent).expect("room for it");
+            common::write_to(&parent, name, content, 0o755);
+        }
         // The folder's name is nobody else's.
         let unique = folder.path().file_name().and_then(|name| name.to_str()).expect("UTF-8").trim_start_matches('.');
         let id = format!("sundown-test-{unique}");
@@ -109,6 +130,7 @@ impl Container {
     /// The smallest configuration that is worth the name.
     fn config(&self, id: &str, words: &[&str]) -> String {
         let Self { uid, capabilities, .. } = self;
+        let seccomp = self.seccomp.as_ref().map_or(String::new(), |filter| format!(r#","seccomp":{filter}"#));
         let (args, capabilities) = (list(words), list(capabilities));
         let namespaces =
             ["pid", "mount", "ipc", "uts", "network"].map(|kind| format!(r#"{{"type":"{kind}"}}"#)).join(",");
@@ -120,7 +142,7 @@ impl Container {
             "capabilities":{{"bounding":{capabilities},"permitted":{capabilities},"effective":{capabilities}}}}},
             "mounts":[{{"destination":"/proc","type":"proc","source":"proc"}},
             {{"destination":"/dev","type":"tmpfs","source":"tmpfs"}}],
-            "linux":{{"cgroupsPath":"/{id}","namespaces":[{namespaces}]}}}}"#
+            "linux":{{"cgroupsPath":"/{id}","namespaces":[{namespaces}]{seccomp}}}}}"#
         )
     }
 }
@@ -134,7 +156,7 @@ fn install_shell(root: &Path) {
     let path = common::path();
     let busybox = path.split(':').map(|folder| Path::new(folder).join("busybox")).find(|file| file.exists());
     fs::copy(busybox.expect("it was looked for"), root.join("bin/busybox")).expect("room for it");
-    for name in ["sh", "sleep", "umount", "setsid"] {
+    for name in ["sh", "sleep", "umount", "setsid", "httpd"] {
         symlink("busybox", root.join("bin").join(name)).expect("room for it");
     }
 }
@@ -188,12 +210,22 @@ impl Running {
         common::run(&mut self.runc(&["state", &self.id])).stdout.contains(r#""status": "stopped""#)
     }
 
+    /// Its PID 1, by the number that it has here.
+    pub fn pid(&self) -> i32 {
+        common::read(&self.folder.path().join("pid")).parse().expect("a number")
+    }
+
     /// What its PID 1 has of a thing in /proc/PID/status, as it is seen from outside.
     pub fn status(&self, name: &str) -> String {
-        let pid = common::read(&self.folder.path().join("pid"));
-        let status = common::read(Path::new(&format!("/proc/{pid}/status")));
+        let status = common::read(Path::new(&format!("/proc/{}/status", self.pid())));
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.expect("the kernel names it").trim().to_owned()
+    }
+
+    /// Waits until it has written this on stderr.
+    #[track_caller]
+    pub fn wait_stderr(&self, text: &str) {
+        assert!(comes_true(|| self.stderr().contains(text)), "waited {BOUND:?} for {text:?}: {}", self.stderr());
     }
 
     /// Waits until it has written this on stdout.

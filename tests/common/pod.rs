@@ -1,4 +1,6 @@
-//! A pod as a cluster runs it: a PID namespace whose PID 1 is an init, `yarn start` behind it, and node behind that.
+//! A pod as a cluster runs it: a PID namespace whose PID 1 is an init, with node behind it, or `yarn start` and node behind
+//! that.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::env;
 use std::ffi::OsString;
@@ -15,15 +17,32 @@ use nix::unistd::{Pid, Uid};
 
 /// The service that the pods run.
 const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/node-service");
+/// The same on node alone. Its own default closes an idle connection after 5 s, which a balancer that knows nothing of it
+/// takes for an open one.
+const KEEPS_CONNECTIONS: &str = "require('./server.js').keepAliveTimeout = 600_000";
+/// The same with [`super::load::ELSEWHERE`] in each answer.
+const MARKS_ANSWERS: &str = "
+    const server = require('./server.js');
+    server.keepAliveTimeout = 600_000;
+    server.prependListener('request', (_, answer) => answer.setHeader('x-elsewhere', 'yes'));
+";
+/// The pods' addresses count up from here. Not 127.0.0.1, from which the load's and the balancer's connections go out: one
+/// of those could take the port before the listener does.
+const PODS: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 0);
 /// How long yarn and node may take to start on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// What runs as PID 1 in front of `yarn start`.
+/// What runs as PID 1, and in front of what.
 #[derive(Clone, Copy)]
 pub enum Init {
-    /// sundown, with this drain; with its endpoint if the balancer is to look at it.
+    /// sundown in front of `yarn start`, with this drain; with its endpoint if the balancer is to look at it.
     Sundown { drain: Duration, endpoint: bool },
-    /// One of those that pass the signal on and end when their child does: `tini`, `dumb-init`.
+    /// sundown with these options in front of node, which keeps an idle connection for longer than any run takes: if one is
+    /// closed on a request, that is not node's doing. It costs less than yarn, so that many can run side by side.
+    Alone { options: &'static [&'static str], endpoint: bool },
+    /// Nothing before node, which marks its answers as from elsewhere: what stays when a pod goes.
+    Rest,
+    /// One of those that pass the signal on and end when their child does, in front of `yarn start`: `tini`, `dumb-init`.
     Other(&'static str),
 }
 
@@ -49,7 +68,9 @@ pub struct Stopping {
 /// How a pod ended that had been asked to.
 pub struct Stopped {
     pub number: usize,
-    /// From the stop request to the end of PID 1.
+    /// When it was asked.
+    pub asked: Instant,
+    /// From then to the end of PID 1.
     pub took: Duration,
     /// PID 1's exit code; 128 and the signal's number if one ended it.
     pub code: i32,
@@ -64,15 +85,19 @@ impl Pod {
     ///
     /// Where there is no port or no process to be had.
     pub fn start(init: Init, number: usize, scratch: &Path) -> io::Result<Pod> {
-        let app = free_address()?;
-        let readyz = matches!(init, Init::Sundown { endpoint: true, .. }).then(free_address).transpose()?;
+        // No two pods have one address: a port that was free a moment ago may be another pod's by the time that it is used.
+        let address = Ipv4Addr::from_bits(PODS.to_bits() + u32::try_from(number).map_err(io::Error::other)?);
+        let endpoint = matches!(init, Init::Sundown { endpoint: true, .. } | Init::Alone { endpoint: true, .. });
+        let app = free_address_at(address)?;
+        let readyz = endpoint.then(|| free_address_at(address)).transpose()?;
         let log = scratch.join(format!("pod{number}.log"));
         let output = fs::File::create(&log)?;
         let process = command_that_dies_with_us("unshare")
             .args(namespace_options())
             .arg("--")
             .args(init_command(init, readyz))
-            .args(["--", "yarn", "start"])
+            .arg("--")
+            .args(program(init))
             .current_dir(SERVICE)
             .env("HOST", app.ip().to_string())
             .env("PORT", app.port().to_string())
@@ -140,7 +165,8 @@ impl Stopping {
         let (number, last_words) = (self.pod.number, tail(&self.pod.log));
         match (gone, status) {
             (Ok(()), Some(status)) => {
-                Ok(Stopped { number, took: self.asked.elapsed(), code: exit_code(status), last_words })
+                let (asked, took) = (self.asked, self.asked.elapsed());
+                Ok(Stopped { number, asked, took, code: exit_code(status), last_words })
             }
             _ => Err(io::Error::other(format!("pod {number} is still there after {bound:?}\n{last_words}"))),
         }
@@ -158,7 +184,7 @@ impl Drop for Pod {
 /// Why pods cannot be run here, if so: what is missing, and how to have it.
 pub fn missing(programs: &[&str]) -> Option<String> {
     let path = search_path();
-    for program in ["setpriv", "unshare", "node", "yarn"].iter().chain(programs) {
+    for program in ["setpriv", "unshare", "node"].iter().chain(programs) {
         if !env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
             return Some(format!(
                 "`{program}` is not on PATH (nor in bin/ of SUNDOWN_TEST_TOOLS, which may hold yarn 1 from npm)"
@@ -173,14 +199,27 @@ pub fn missing(programs: &[&str]) -> Option<String> {
     Some(format!("no PID namespace to be had here: {reason}"))
 }
 
-/// An address of our own to listen on. Not 127.0.0.1, from which the load's and the balancer's connections go out: one of
-/// those could take the port before the listener does.
+/// An address to listen on that is no pod's.
 ///
 /// # Errors
 ///
 /// Where no port is left.
 pub fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))?.local_addr()
+    free_address_at(Ipv4Addr::new(127, 0, 0, 2))
+}
+
+/// So many of them.
+///
+/// # Errors
+///
+/// Where no port is left.
+pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    let taken: io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))).collect();
+    taken?.iter().map(TcpListener::local_addr).collect()
+}
+
+fn free_address_at(address: Ipv4Addr) -> io::Result<SocketAddr> {
+    TcpListener::bind((address, 0))?.local_addr()
 }
 
 /// A command that the kernel kills if we die without having ended it, with the tools on its PATH and no `SUNDOWN_*` of
@@ -218,17 +257,30 @@ pub fn tail(log: &Path) -> String {
 }
 
 fn init_command(init: Init, readyz: Option<SocketAddr>) -> Vec<String> {
-    match init {
+    let mut command = match init {
         Init::Other(program) => vec![program.to_owned()],
+        Init::Rest => vec!["env".to_owned()],
         Init::Sundown { drain, .. } => {
-            // Another build of it can be put to the test, say one for musl.
-            let binary = env::var("SUNDOWN_TEST_BINARY").unwrap_or(env!("CARGO_BIN_EXE_sundown").to_owned());
-            let mut command = vec![binary, "--drain-delay".to_owned(), format!("{}ms", drain.as_millis())];
-            if let Some(address) = readyz {
-                command.extend(["--http".to_owned(), address.to_string()]);
-            }
-            command
+            vec![sundown(), "--drain-delay".to_owned(), format!("{}ms", drain.as_millis())]
         }
+        Init::Alone { options, .. } => [sundown()].into_iter().chain(options.iter().map(|&o| o.to_owned())).collect(),
+    };
+    if let Some(address) = readyz {
+        command.extend(["--http".to_owned(), address.to_string()]);
+    }
+    command
+}
+
+/// Another build of it can be put to the test, say one for musl.
+fn sundown() -> String {
+    env::var("SUNDOWN_TEST_BINARY").unwrap_or(env!("CARGO_BIN_EXE_sundown").to_owned())
+}
+
+fn program(init: Init) -> &'static [&'static str] {
+    match init {
+        Init::Alone { .. } => &["node", "-e", KEEPS_CONNECTIONS],
+        Init::Rest => &["node", "-e", MARKS_ANSWERS],
+        Init::Sundown { .. } | Init::Other(_) => &["yarn", "start"],
     }
 }
 
@@ -246,13 +298,13 @@ fn search_path() -> OsString {
     env::join_paths(folders).expect("what was split on colons holds none")
 }
 
-/// Whether a GET is answered by a 200, within a second.
+/// Whether a GET is answered by a 200, within a second. It comes from nobody who routes, and says so.
 fn answers(address: SocketAddr, path: &str) -> bool {
     let get = || -> io::Result<bool> {
         let second = Duration::from_secs(1);
         let mut stream = TcpStream::connect_timeout(&address, second)?;
         stream.set_read_timeout(Some(second))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\nUser-Agent: kube-probe/1.31\r\nConnection: close\r\n\r\n")?;
         let mut status = [0; 12];
         stream.read_exact(&mut status)?;
         Ok(status.ends_with(b" 200"))

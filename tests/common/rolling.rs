@@ -122,8 +122,8 @@ impl Rollout {
     /// Why it cannot run on this machine, if so.
     pub fn obstacle(&self) -> Option<String> {
         match self.init {
-            Init::Sundown { .. } => pod::missing(&["haproxy"]),
-            Init::Other(program) => pod::missing(&["haproxy", program]),
+            Init::Sundown { .. } | Init::Alone { .. } | Init::Rest => pod::missing(&["haproxy", "yarn"]),
+            Init::Other(program) => pod::missing(&["haproxy", "yarn", program]),
         }
     }
 }

@@ -46,6 +46,9 @@ impl States {
             | 1 << State::CLOSING.0,
     );
 
+    /// Those that are left where our own side closed first.
+    pub const CLOSED_BY_US: Self = Self(1 << State::FIN_WAIT2.0 | 1 << State::TIME_WAIT.0);
+
     /// Whether this state is one of them.
     pub fn contains(self, state: State) -> bool {
         state.0 < 32 && self.0 >> state.0 & 1 == 1

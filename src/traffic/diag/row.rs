@@ -14,6 +14,8 @@ impl State {
     #![allow(missing_docs, reason = "the names are those of RFC 9293")]
     pub const ESTABLISHED: Self = Self(1);
     pub const FIN_WAIT1: Self = Self(4);
+    pub const FIN_WAIT2: Self = Self(5);
+    pub const TIME_WAIT: Self = Self(6);
     pub const CLOSE_WAIT: Self = Self(8);
     pub const LAST_ACK: Self = Self(9);
     pub const LISTEN: Self = Self(10);

@@ -180,6 +180,21 @@ fn quiet_counts_from_the_last_byte_or_the_last_time_it_was_busy() {
 
 /// No rule sees the request here: the answer has begun, so data went after data came.
 #[test]
+fn the_last_bytes_of_a_connection_that_has_ended_count() {
+    let mut flight = InFlight::default();
+    let closing = |recv, sent| Connection { cookie: 2, ..timed(recv, sent) };
+    let (_, totals) = sample(&mut flight, ms(1000), &[timed(100, 900), closing(100, 900)]);
+    assert_eq!(totals.last_active, Some(ms(1000)));
+    // Answered and closed between two samples.
+    flight.begin(ms(1800));
+    flight.see_closed(&timed(900, 10), ms(1800));
+    assert_eq!(flight.totals().last_active, Some(ms(1790)));
+    // Closed by the app, and not gone yet.
+    let (_, totals) = sample(&mut flight, ms(2500), &[Connection { state: State::FIN_WAIT1, ..closing(900, 20) }]);
+    assert_eq!((totals.connections, totals.last_active), (0, Some(ms(2480))));
+}
+
+#[test]
 fn a_stream_that_pauses_for_less_than_the_window_is_never_quiet() {
     let mut flight = InFlight::default();
     let mut longest = Duration::ZERO;
@@ -214,19 +229,42 @@ fn the_accept_queue_is_busy_and_counted_once() {
 #[test]
 fn new_connections_are_those_that_the_first_sample_did_not_show() {
     let mut flight = InFlight::default();
-    flight.see_closed(&idle(99));
+    flight.see_closed(&idle(99), ms(0));
     assert_eq!(sample(&mut flight, ms(0), &[idle(1), idle(2)]).1.new, 0);
     let (_, totals) = sample(&mut flight, ms(700), &[idle(1), idle(3)]);
     assert_eq!((totals.new, totals.last_new), (1, Some(ms(700))));
     flight.begin(ms(900));
-    flight.see_closed(&idle(2));
-    flight.see_closed(&idle(3));
-    flight.see_closed(&Connection { cookie: 4, ..timed(20, 10) });
-    flight.see_closed(&idle(5));
+    flight.see_closed(&idle(2), ms(900));
+    flight.see_closed(&idle(3), ms(900));
+    flight.see_closed(&Connection { cookie: 4, ..timed(20, 10) }, ms(900));
+    flight.see_closed(&idle(5), ms(900));
     let totals = flight.totals();
     assert_eq!((totals.new, totals.last_new, totals.last_active), (2, Some(ms(900)), Some(ms(900))));
     let (_, totals) = sample(&mut flight, ms(1900), &[idle(1)]);
     assert_eq!((totals.new, totals.last_new), (2, Some(ms(900))));
+}
+
+#[test]
+fn a_connection_that_ended_while_a_sample_was_taken_is_new() {
+    let mut flight = InFlight::default();
+    sample(&mut flight, ms(1000), &[]);
+    flight.begin(ms(1050));
+    // Its last byte was at 1010 ms, and the app took its time to close.
+    flight.see_closed(&timed(80, 80), ms(1090));
+    assert_eq!(flight.totals().new, 1);
+}
+
+#[test]
+fn no_more_are_new_than_the_kernel_has_accepted() {
+    let mut flight = InFlight::default();
+    sample(&mut flight, ms(0), &[]);
+    flight.begin(ms(50));
+    // Its last byte was at -10 ms, but when it ended is not said.
+    flight.see_closed(&timed(30, 30), ms(50));
+    let totals = flight.totals();
+    assert_eq!((totals.new, totals.last_new), (1, Some(ms(50))));
+    assert_eq!((totals.of_accepted(0).new, totals.of_accepted(0).last_new), (0, None));
+    assert_eq!(totals.of_accepted(7), totals);
 }
 
 #[test]
@@ -308,8 +346,8 @@ fn requests_of_connections_that_came_and_went_are_counted() {
         })
     };
     flight.begin(ms(1100));
-    flight.see_closed(&short(7, 81));
-    flight.see_closed(&short(8, 1));
+    flight.see_closed(&short(7, 81), ms(1100));
+    flight.see_closed(&short(8, 1), ms(1100));
     let totals = flight.totals();
     assert_eq!((totals.new, totals.requests, totals.last_request), (2, 1, Some(ms(1090))));
 }
