@@ -1,8 +1,6 @@
 //! What systemd is told: a socket of the test's stands for its own (sd_notify(3)).
 
 mod common;
-#[path = "common/http.rs"]
-mod http;
 
 use std::fs;
 use std::net::TcpListener;
@@ -60,6 +58,11 @@ fn listen(socket: UnixDatagram) -> Receiver<(Instant, String)> {
     heard
 }
 
+/// A port that no outgoing connection is given meanwhile.
+fn free_address() -> std::net::SocketAddr {
+    std::net::SocketAddr::from(([127, 0, 0, 1], common::free_port()))
+}
+
 fn launch(systemd: &Systemd, options: &[&str]) -> Launch {
     Launch::sundown(&[&["--log-format", "text"], options].concat()).env("NOTIFY_SOCKET", &systemd.address)
 }
@@ -84,8 +87,8 @@ const SHOWS_SOCKET: [&str; 3] = ["sh", "-c", "echo \"$NOTIFY_SOCKET\" >{dir}/soc
 #[test]
 fn it_is_told_of_each_phase_in_order() {
     let systemd = Systemd::new("order");
-    let gate = http::free_address();
-    let needed = http::free_address();
+    let gate = free_address();
+    let needed = free_address();
     let (ready, wait) = (format!("tcp://{gate}"), format!("tcp://{needed}"));
     let pace = ["--check-period", "50ms"];
     let options = [&["--ready-check", &ready, "--wait-for", &wait, "--drain-delay", "300ms"], &pace[..]].concat();
@@ -159,7 +162,7 @@ fn a_stop_that_needs_no_drain_asks_only_for_what_may_come() {
 #[test]
 fn the_socket_is_the_programs_unless_we_know_when_it_is_ready() {
     let ready = ["--ready-check", "exec:true"];
-    let endpoint = http::free_address().to_string();
+    let endpoint = free_address().to_string();
     for (number, (options, passed_on, ours)) in [
         (&[][..], true, false),
         (&["--notify", "child", ready[0], ready[1]], true, false),

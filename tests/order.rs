@@ -18,6 +18,11 @@ use proxy::Proxy;
 
 const SLACK: Duration = Duration::from_millis(1500);
 
+/// A port that no outgoing connection is given meanwhile.
+fn free_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], common::free_port()))
+}
+
 fn launch(options: &[&str]) -> Launch {
     Launch::sundown(&[&["--log-format", "text"], options].concat())
 }
@@ -37,7 +42,7 @@ fn is_gone(pid: &Path) -> bool {
 
 #[test]
 fn the_program_is_started_once_every_check_has_passed() {
-    let (endpoint, needed) = (http::free_address(), http::free_address());
+    let (endpoint, needed) = (free_address(), free_address());
     let (tcp, http_at) = (format!("tcp://{needed}"), endpoint.to_string());
     let options = ["--http", &http_at, "--wait-for", &tcp, "--wait-for", "exec:test -e {dir}/volume"];
     let instance = launch(&options).start(&["{app}", "port=0"]);
@@ -79,7 +84,7 @@ fn several_stand_in_the_variable_one_a_line() {
 
 #[test]
 fn what_does_not_come_in_time_ends_it_with_a_code_of_its_own() {
-    let needed = http::free_address();
+    let needed = free_address();
     let check = format!("http://{needed}/health?password=x");
     let began = Instant::now();
     let mut instance = launch(&["--wait-for", &check, "--wait-timeout", "700ms"]).start(&["{app}"]);
@@ -94,7 +99,7 @@ fn what_does_not_come_in_time_ends_it_with_a_code_of_its_own() {
 
 #[test]
 fn zero_is_for_ever() {
-    let check = format!("tcp://{}", http::free_address());
+    let check = format!("tcp://{}", free_address());
     let mut instance = launch(&["--wait-for", &check, "--wait-timeout", "0"]).start(&["{app}"]);
     instance.wait_log("before the program is started");
     assert!(instance.is_running());
@@ -102,7 +107,7 @@ fn zero_is_for_ever() {
 
 #[test]
 fn a_stop_request_ends_the_waiting_at_once() {
-    let check = format!("tcp://{}", http::free_address());
+    let check = format!("tcp://{}", free_address());
     // QUIT is one, since nobody is there to catch it: images inherit STOPSIGNAL QUIT. WINCH is Apache's.
     let apache = ["--stop-signal", "WINCH"];
     for (number, options) in
@@ -136,7 +141,7 @@ fn a_signal_that_asks_for_nothing_does_not_end_it() {
 
 #[test]
 fn the_subcommands_are_answered_meanwhile() {
-    let check = format!("tcp://{}", http::free_address());
+    let check = format!("tcp://{}", free_address());
     for (words, code) in [("prestop", 143), ("stop", 143), ("stop --now", 143)] {
         let mut instance = launch(&["--wait-for", &check]).start(&["{app}"]);
         let ask = |words: &str| {
@@ -159,7 +164,7 @@ fn a_hook_is_answered_before_pid_1_ends_and_kills_it() {
     if !common::is_root("a PID namespace") {
         return;
     }
-    let check = format!("tcp://{}", http::free_address());
+    let check = format!("tcp://{}", free_address());
     let mut instance = launch(&["--wait-for", &check]).pid1().start(&["{app}"]);
     until("it answers", || instance.run(&[SUNDOWN, "status"]).code == Some(0));
     let asked = instance.run(&[SUNDOWN, "prestop"]);
@@ -265,7 +270,7 @@ fn one_that_does_not_answer_is_bounded_and_told() {
 
 #[test]
 fn a_job_that_is_quicker_than_its_proxy_waits_for_it() {
-    let address = http::free_address();
+    let address = free_address();
     let quit = format!("POST http://{address}/quitquitquit");
     let mut instance = launch(&["--on-exit", &quit]).start(&["sh", "-c", "exit 3"]);
     std::thread::sleep(secs(0.5));
@@ -277,7 +282,7 @@ fn a_job_that_is_quicker_than_its_proxy_waits_for_it() {
 
 #[test]
 fn nobody_waits_for_a_proxy_that_a_stop_has_ended_before() {
-    let quit = format!("POST http://{}/quitquitquit", http::free_address());
+    let quit = format!("POST http://{}/quitquitquit", free_address());
     let mut instance = launch(&["--on-exit", &quit]).start(&["{app}", "catch=TERM"]);
     instance.wait_record("app up");
     instance.signal(libc::SIGTERM);
@@ -289,7 +294,7 @@ fn nobody_waits_for_a_proxy_that_a_stop_has_ended_before() {
 
 #[test]
 fn it_is_told_of_a_program_that_was_never_started() {
-    let needed = format!("tcp://{}", http::free_address());
+    let needed = format!("tcp://{}", free_address());
     let wait = ["--wait-for", &needed, "--wait-timeout", "300ms"];
     let for_ever = ["--wait-for", &needed, "--wait-timeout", "0"];
     for (options, program, code) in
@@ -355,7 +360,7 @@ fn port() -> (TcpListener, String) {
 #[test]
 fn a_helper_is_told_when_whom_it_serves_has_gone() {
     let (served, check) = port();
-    let endpoint = http::free_address();
+    let endpoint = free_address();
     // It listens on nothing and was never ready: no drain would be. On Kubernetes there is one of 5 s by default.
     let options = ["--http", &endpoint.to_string(), "--outlive", &check, "--grace-period", "20s"];
     let instance = launch(&options).env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
@@ -429,7 +434,7 @@ fn an_app_that_outlives_the_nginx_in_front_of_it_loses_nothing() {
     if !common::has_tools(&["nginx"]) {
         return;
     }
-    let (front, back) = (http::free_address(), http::free_address());
+    let (front, back) = (free_address(), free_address());
     let check = format!("tcp://{front}");
     let conf = format!(
         "daemon off; master_process on; user root; pid {{dir}}/pid; error_log stderr; events {{}}
