@@ -98,6 +98,12 @@ pub const OPTIONS: &[Opt] = &[
         "Run this at the stop request, say to deregister; the drain waits for it, to its greatest length",
     ),
     opt(
+        "outlive",
+        "CHECK",
+        DRAIN,
+        "For a helper of another program: it is not told to stop while this passes, as long as the grace period can spare",
+    ),
+    opt(
         "prestop-elapsed",
         "D",
         DRAIN,
@@ -115,6 +121,31 @@ pub const OPTIONS: &[Opt] = &[
     opt("stop-on", "SIGNALS", STOP, "The signals that are stop requests [default: TERM,INT,RTMIN+3 and the app's own]"),
     opt("signal-to", "WHO", STOP, "Who hears: `app`, `child`, `group`, `tree` [default: app]"),
     opt("wrapper", "NAME", STOP, "One more program that only starts another; may be repeated"),
+    opt(
+        "wait-for",
+        "CHECK",
+        START,
+        "Start the program once this has passed: `tcp://10.0.0.5:5432`, `http://` or `exec:CMD`; may be repeated",
+    ),
+    opt(
+        "wait-timeout",
+        "D",
+        START,
+        "How long that may take before sundown exits with 124; 0 is for ever [default: 60s]",
+    ),
+    opt(
+        "on-exit",
+        "ACTION",
+        START,
+        "Do this when everything has ended: `POST http://127.0.0.1:15020/quitquitquit`, `GET` or `exec:CMD`; may be repeated",
+    ),
+    opt("on-exit-timeout", "D", START, "How long each of those may take [default: 5s]"),
+    opt(
+        "notify",
+        "child|self|off",
+        START,
+        "Who tells systemd, where NOTIFY_SOCKET is set [default: self with --ready-check or --http, else child]",
+    ),
     switch("expand-env", START, "Replace `${PORT}` in the command's arguments, so that no shell is needed"),
     switch(
         "exit-zero-on-stop",
@@ -410,7 +441,7 @@ fn after_help() -> String {
         "\nIn an image:      ENTRYPOINT [\"/sundown\", \"--\"]\n",
         "                  CMD [\"yarn\", \"start\"]\n",
         "In its manifest:  SUNDOWN_HTTP=:9180  SUNDOWN_GRACE_PERIOD=60s  SUNDOWN_LB=alb\n",
-        "\nExit codes: the program's own; 128+n if signal n ended it; 127 not found, 126 cannot be executed, 2 bad usage, 1 our own failure.",
+        "\nExit codes: the program's own; 128+n if signal n ended it; 127 not found, 126 cannot be executed, 124 --wait-for took too long, 2 bad usage, 1 our own failure.",
     ));
     text
 }

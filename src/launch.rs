@@ -14,13 +14,14 @@ use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
 use crate::control;
 use crate::fallback;
+use crate::notify::{NOTIFY_SOCKET, Notifier};
 use crate::plan::show::Outline;
-use crate::plan::{Plan, Platform, Surroundings};
+use crate::plan::{Notify, Plan, Platform, Surroundings};
 use crate::report::advice::Given;
 use crate::report::log;
 use crate::report::termination::TerminationLog;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
-use crate::supervisor::{self, Ears, Setup};
+use crate::supervisor::{self, Cut, Ears, Setup};
 use crate::tree::MARK;
 use crate::tree::program::usual_stop_signal;
 
@@ -93,31 +94,75 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     }
     let given = Given::default();
     plan.advice.iter().for_each(|advice| given.give(advice));
+    let mut notifier = Notifier::open(take_notify_socket(plan.neighbours.notify));
+    match begin(&plan, inherited, &mut notifier) {
+        Ok(Begun { child, mark, terminal, termination, ears }) => {
+            let setup = Setup { plan, child, mark, terminal, inherited, termination, given, notifier };
+            Ok(supervisor::run(setup, ears))
+        }
+        Err(failure) if plan.neighbours.on_exit.is_empty() => Err(failure),
+        // Whoever waits for our end is told of it, or a Job would hang on a program that was never there.
+        Err(Failure(code, text)) => {
+            log::plain(text);
+            // Of all failures only a stop request gives such a code.
+            supervisor::say_goodbye(&plan, inherited, code > 128);
+            Ok(code)
+        }
+    }
+}
+
+/// What there is once the program has been started.
+struct Begun {
+    child: i32,
+    mark: String,
+    terminal: Option<Terminal>,
+    termination: TerminationLog,
+    ears: Ears,
+}
+
+/// Opens our ears, waits for what the program needs, and starts it.
+fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<Begun, Failure> {
     // The port first: one that is taken is an error without a child.
     let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
     let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
     let control = if plan.control { open_control() } else { None };
-    let mut termination = open_termination_log(&plan);
+    let mut termination = open_termination_log(plan);
     become_subreaper();
     let mark = new_mark();
-    let program = child_program(&plan, &mark, &mut termination)?;
+    let program = child_program(plan, &mark, &mut termination)?;
     let arrivals =
         Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))?;
-    if let Some(signal) = pending_stop(&plan) {
+    let ears = Ears { endpoint, control, arrivals };
+    if !plan.neighbours.wait_for.is_empty() {
+        let waited = supervisor::wait_for(plan, inherited, &ears, notifier);
+        waited.map_err(|Cut { code, text }| Failure(code, text))?;
+    }
+    if let Some(signal) = pending_stop(plan) {
         return Err(Failure(
             128 + signal.number() as u8,
             format!("{signal} came before the program was started, so it is not started"),
         ));
     }
     // What stops on a resize must not be sent the terminal's: we keep the terminal then.
-    let terminal = if stops_on_resize(&plan) { None } else { Terminal::of_stdin() };
+    let terminal = if stops_on_resize(plan) { None } else { Terminal::of_stdin() };
     // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
     let handed = terminal.filter(|terminal| terminal.is_foreground());
     let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
     let child = start(&program, how).map_err(|error| not_started(&error, &mut termination))?;
     fallback::note_child(child);
-    let setup = Setup { plan, child, mark, terminal, inherited, termination, given };
-    Ok(supervisor::run(setup, Ears { endpoint, control, arrivals }))
+    Ok(Begun { child, mark, terminal, termination, ears })
+}
+
+/// Systemd's socket, where it is ours to speak to. What is not the program's is not left in its environment: it would hear from
+/// two, and believe either.
+fn take_notify_socket(notify: Notify) -> Option<OsString> {
+    if notify == Notify::Child {
+        return None;
+    }
+    let address = std::env::var_os(NOTIFY_SOCKET);
+    // SAFETY: we are the only thread.
+    unsafe { std::env::remove_var(NOTIFY_SOCKET) };
+    address.filter(|_| notify == Notify::Own)
 }
 
 /// The stop request that has arrived already, if one has.

@@ -233,6 +233,7 @@ impl Lifecycle {
             return Hold::None(NoDrain::Hurry);
         }
         match (self.state.phase, self.state.readiness) {
+            _ if worth == Worth::Outlives => {}
             (Phase::Starting, _) => return Hold::None(NoDrain::NeverReady),
             (_, Readiness::No | Readiness::Never) if automatic => return Hold::None(NoDrain::NotReady),
             _ => {}

@@ -13,6 +13,7 @@ mod http;
 mod keepalive;
 mod launch;
 mod lifecycle;
+mod notify;
 mod plan;
 mod report;
 mod signals;

@@ -14,6 +14,7 @@ mod budget;
 mod fit;
 mod ladder;
 mod manifest;
+mod neighbours;
 mod origin;
 mod platform;
 pub mod show;
@@ -24,6 +25,7 @@ use budget::{Budget, LoadBalancer};
 pub use ladder::Ladder;
 #[cfg(test)]
 pub use ladder::Step;
+pub use neighbours::{Neighbours, Notify};
 use origin::{By, Origin};
 pub use platform::Platform;
 use words::{
@@ -59,6 +61,8 @@ pub struct Plan {
     pub drain_while: Option<Check>,
     /// The command to run at the stop request.
     pub on_drain: Option<Vec<String>>,
+    /// What the program starts after and ends before.
+    pub neighbours: Neighbours,
     /// The time that a foreign preStop hook has used when TERM comes.
     pub prestop_elapsed: Duration,
     /// The orchestrator's limit.
@@ -222,7 +226,9 @@ impl Plan {
         let platform = around.platform;
         let drain_while = read(&settings, "drain-while", drain_check)?;
         let on_drain = read(&settings, "on-drain", check::command)?;
-        let held = drain_while.is_some() || on_drain.is_some();
+        let neighbours = Neighbours::read(&settings)?;
+        let outlives = neighbours.outlive.is_some();
+        let held = drain_while.is_some() || on_drain.is_some() || outlives;
         let http = read(&settings, "http", |text| match text {
             "off" => Ok(None),
             _ => Address::parse(text).map(Some),
@@ -244,10 +250,12 @@ impl Plan {
         let (least, least_from) = match (stated_drain, lb, platform) {
             (Some(least), ..) => (least, Origin::of(&settings, "drain-delay")),
             (None, Some(lb), _) => (lb.deregistration(), By::Balancer.into()),
-            (None, None, Some(platform)) => (platform.default_drain(), By::Platform.into()),
-            (None, None, None) => (Duration::ZERO, By::Default.into()),
+            // Whoever is outlived says when it is over.
+            (None, None, Some(platform)) if !outlives => (platform.default_drain(), By::Platform.into()),
+            (None, None, _) => (Duration::ZERO, By::Default.into()),
         };
-        let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(DrainUntil::Quiet);
+        let usual = if outlives { DrainUntil::Delay } else { DrainUntil::Quiet };
+        let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(usual);
         if until == DrainUntil::Released && lb == Some(LoadBalancer::Nlb) {
             warnings.push(
                 "--drain-until released does not go with --lb nlb, which sends on for 30 to 40 s after its check has failed: the drain has its stated time"
@@ -276,6 +284,7 @@ impl Plan {
             asked_margin,
             ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum),
             lb,
+            outlives,
         };
         let mut advice = platform.and_then(|platform| platform.too_long(limit)).into_iter().collect();
         let fitted = budget.fit(wanted, &mut advice);
@@ -299,6 +308,7 @@ impl Plan {
                 .filter(|time| !time.is_zero()),
             drain_while,
             on_drain,
+            neighbours,
             prestop_elapsed: read(&settings, "prestop-elapsed", duration)?.unwrap_or_default(),
             limit,
             kill_margin,

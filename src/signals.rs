@@ -287,10 +287,17 @@ impl Arrivals {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
     pub fn open() -> io::Result<Self> {
-        let all = SigSet::ALL;
+        Self::of(SigSet::ALL)
+    }
+
+    /// The same for some signals: the others stay with the kernel, for a later stream.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn of(signals: SigSet) -> io::Result<Self> {
         // SAFETY: the raw call, for the size of the kernel's set; -1 asks for a new descriptor.
         let fd = unsafe {
-            libc::syscall(libc::SYS_signalfd4, -1, &all.0, size_of::<u64>(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
+            libc::syscall(libc::SYS_signalfd4, -1, &signals.0, size_of::<u64>(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());

@@ -10,18 +10,25 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 mod act;
+mod attend;
 mod autopsy;
 mod checks;
 mod examine;
+mod farewell;
 mod finish;
 mod holders;
 mod jobs;
 mod keepalive;
 mod memory;
+mod notify;
 mod reap;
 mod signal;
 mod status;
 mod traffic;
+mod wait;
+
+pub use farewell::say_goodbye;
+pub use wait::{Cut, wait_for};
 
 use crate::check::Check;
 use crate::child::end::Ended;
@@ -29,6 +36,7 @@ use crate::child::terminal::Terminal;
 use crate::control::{self, Ask, Reply};
 use crate::http;
 use crate::lifecycle::{Actions, Event, Lifecycle, Moment, Outcome, Phase, Request, Timing, Voice, Worth};
+use crate::notify::Notifier;
 use crate::plan::Plan;
 use crate::report::advice::Given;
 use crate::report::board::{Board, LookedUp, count};
@@ -87,6 +95,8 @@ pub struct Setup {
     pub termination: TerminationLog,
     /// The advice that was given at start.
     pub given: Given,
+    /// Systemd's ear.
+    pub notifier: Notifier,
 }
 
 /// Where we hear from the world.
@@ -101,19 +111,9 @@ pub struct Ears {
 
 /// Supervises the child until everything is over, and gives the exit code.
 pub fn run(setup: Setup, ears: Ears) -> u8 {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => runtime,
-        // The minimal loop can do without.
-        Err(error) => panic!("no event loop: {error}"),
-    };
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move {
+    attend::block_on(async move {
         let (orders, inbox) = mpsc::unbounded_channel();
-        // SAFETY: the descriptor is owned, and closed only after the reactor has let go of it.
-        let arrivals = match unsafe { AsyncFd::register_with_interest(ears.arrivals, tokio::io::Interest::READABLE) } {
-            Ok(arrivals) => arrivals,
-            Err(error) => panic!("signals cannot be waited for: {error}"),
-        };
+        let arrivals = attend::listen(ears.arrivals);
         let mut supervisor = Supervisor::new(setup, orders);
         supervisor.own_endpoint = ears.endpoint.as_ref().and_then(inode);
         supervisor.start_tasks(ears.endpoint, ears.control);
@@ -159,6 +159,9 @@ struct Supervisor {
     foreseen: bool,
     examined: bool,
     outcome: Option<Outcome>,
+    notifier: Notifier,
+    /// Up to when systemd was asked to wait.
+    granted: Moment,
     /// Kept, so that nothing is allocated for a signal.
     batch: Vec<Arrival>,
     actions: Actions,
@@ -179,7 +182,7 @@ struct Watch {
 
 impl Supervisor {
     fn new(setup: Setup, orders: UnboundedSender<Order>) -> Self {
-        let Setup { plan, child, mark, terminal, inherited, termination, given } = setup;
+        let Setup { plan, child, mark, terminal, inherited, termination, given, notifier } = setup;
         let timing = Timing {
             drain: plan.drain,
             deadline: plan.deadline(),
@@ -228,6 +231,8 @@ impl Supervisor {
             foreseen: false,
             examined: false,
             outcome: None,
+            notifier,
+            granted: Moment::ZERO,
             batch: Vec::with_capacity(64),
             actions: Actions::with_capacity(8),
             plan,
@@ -255,6 +260,7 @@ impl Supervisor {
         self.watch_memory();
         // A child that ended before the stream was opened is not announced again.
         self.reap().await;
+        self.notify();
         if self.plan.ready_check == Check::Running {
             self.handle(Event::Ready(true)).await;
         }
@@ -263,7 +269,7 @@ impl Supervisor {
                 // Nobody reads the orders any more, so that who asks from here on is told at once that we are going: a hook
                 // that waited would be killed by our exit.
                 drop(inbox);
-                return self.finish(outcome).await;
+                return self.finish(outcome, &arrivals).await;
             }
             let wake = self.wake();
             tokio::select! {
@@ -287,7 +293,7 @@ impl Supervisor {
     }
 
     fn wake(&self) -> Option<Instant> {
-        [self.lifecycle.due(), self.watch.due, self.traffic_due()]
+        [self.lifecycle.due(), self.watch.due, self.traffic_due(), self.notify_due()]
             .into_iter()
             .flatten()
             .min()
@@ -304,6 +310,7 @@ impl Supervisor {
         if self.traffic_due().is_some_and(|due| due <= self.now()) {
             self.look_at_traffic().await;
         }
+        self.notify();
     }
 
     /// Tells the lifecycle what has happened, carries out what it says, and shows where we are.
@@ -320,6 +327,7 @@ impl Supervisor {
         }
         self.board.set_phase(phase.name(), self.lifecycle.is_ready(), self.lifecycle.is_serving());
         self.mind_keepalive(phase);
+        self.notify();
     }
 
     async fn obey(&mut self, order: Order) {
@@ -335,7 +343,7 @@ impl Supervisor {
                 }
             }
             Order::Checked(checks::Which::Live, passes) => self.board.set_alive(passes),
-            Order::Checked(checks::Which::DrainWhile, passes) => self.hold_by_check(passes).await,
+            Order::Checked(which, passes) => self.hold_by_check(which, passes).await,
             Order::HookEnded => self.hook_ended().await,
             Order::LookUp(tell) => {
                 let _ = tell.send(self.look_up());
@@ -391,7 +399,9 @@ impl Supervisor {
             // Nobody may have asked since the app came up.
             self.note_listening(self.listens()).await;
         }
-        if self.plan.drain.greatest.is_zero() || !self.plan.drain.automatic {
+        if self.plan.neighbours.outlive.is_some() {
+            Worth::Outlives
+        } else if self.plan.drain.greatest.is_zero() || !self.plan.drain.automatic {
             Worth::Serves
         } else if self.teller.is_database() {
             Worth::Database

@@ -110,6 +110,26 @@ fn it_never_wakes_up_at_idle_after_thousands_of_signals_and_orphans() {
 }
 
 #[test]
+fn it_never_wakes_up_at_idle_once_it_has_waited_and_told_systemd() {
+    use std::os::unix::net::UnixDatagram;
+    let (folder, there) = (common::directory(), http::free_address());
+    let path = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&path).expect("room for it");
+    let listener = std::net::TcpListener::bind(there).expect("it is free");
+    let check = format!("tcp://{there}");
+    let options = ["--wait-for", &check, "--outlive", &check, "--on-exit", "exec:true", "--notify", "self"];
+    let launch = Launch::sundown(&options).env("NOTIFY_SOCKET", path.display().to_string());
+    let instance = launch.start(&["{app}", "port=0"]);
+    instance.wait_record("app up");
+    drop(listener);
+    never_wakes_up(&instance);
+    let mut message = [0; 256];
+    systemd.set_nonblocking(true).expect("a socket");
+    let told = std::iter::from_fn(|| systemd.recv(&mut message).ok().map(|length| message[..length].to_vec()));
+    assert!(told.last().is_some_and(|last| last.starts_with(b"READY=1")));
+}
+
+#[test]
 fn it_never_wakes_up_at_idle_while_it_looks_for_closes() {
     if !common::is_root("a network namespace") {
         return;

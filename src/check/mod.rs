@@ -3,6 +3,7 @@
 //! supervisor asks those.
 
 pub mod answer;
+mod errand;
 pub mod idle;
 mod judge;
 mod own;
@@ -10,11 +11,13 @@ mod probe;
 mod target;
 mod words;
 
+use std::fmt;
 use std::net::SocketAddr;
 
+pub use errand::{Errand, Method};
 pub use judge::Judge;
 pub use own::OwnConnections;
-pub use probe::{http, tcp};
+pub use probe::{http, send, tcp};
 pub use target::{HttpCheck, TcpCheck};
 pub use words::split as command;
 
@@ -55,6 +58,26 @@ impl Check {
     }
 }
 
+/// For whoever may read it: no argument of a command and no query, since both may hold a password.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("running"),
+            Self::Listening => f.write_str("listening"),
+            Self::Http(check) => check.fmt(f),
+            Self::Tcp(check) => write!(f, "tcp://{}", check.endpoint.authority),
+            Self::Exec(_) => f.write_str("a command"),
+        }
+    }
+}
+
+impl fmt::Display for HttpCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.split('?').next().unwrap_or_default();
+        write!(f, "http://{}{path}", self.endpoint.authority)
+    }
+}
+
 /// Addresses to try in turn, and how they were written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Endpoint {
@@ -74,6 +97,17 @@ mod tests {
         assert!(matches!(Check::parse("tcp://:3000"), Ok(Check::Tcp(_))));
         let words = ["/bin/ok", "a:b", "c d"].map(str::to_owned).to_vec();
         assert_eq!(Check::parse("exec:/bin/ok a:b 'c d'"), Ok(Check::Exec(words)));
+    }
+
+    #[test]
+    fn what_is_shown_of_a_check_holds_no_password() {
+        for (text, shown) in [
+            ("http://127.0.0.1:3000/health?token=x", "http://127.0.0.1:3000/health"),
+            ("tcp://:3000", "tcp://localhost:3000"),
+            ("exec:psql --password x", "a command"),
+        ] {
+            assert_eq!(Check::parse(text).expect("a check").to_string(), shown);
+        }
     }
 
     #[test]

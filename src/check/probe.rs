@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Endpoint, HttpCheck, OwnConnections, TcpCheck};
+use super::{Endpoint, HttpCheck, Method, OwnConnections, TcpCheck};
 
 /// How much of an answer's first line is read, in bytes: its version and status are the first twelve.
 const STATUS_LINE_BYTES: usize = 256;
@@ -17,17 +17,41 @@ const STATUS_LINE_BYTES: usize = 256;
 const REST_BYTES: usize = 16 * 1024;
 const REST_TIME: Duration = Duration::from_millis(100);
 
+/// How soon one that is waited for is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// GETs the path. Passes on a status of 200 to 399, as the kubelet's probe does; redirects are not followed. The error
 /// says in one line what came instead. Takes at most `limit`, and a tenth of a second for the rest of the answer.
 pub async fn http(check: &HttpCheck, limit: Duration, own: &OwnConnections) -> Result<(), String> {
+    send(Method::Get, check, false, limit, own).await
+}
+
+/// The same by any method. A `patient` one waits, as long as its time lasts, for somebody to take the connection.
+pub async fn send(
+    method: Method,
+    check: &HttpCheck,
+    patient: bool,
+    limit: Duration,
+    own: &OwnConnections,
+) -> Result<(), String> {
     let authority = &check.endpoint.authority;
+    let mut refused = None;
     let ask = async {
-        let mut stream = connect(&check.endpoint, own).await?;
-        stream.write_all(request(check).as_bytes()).await.map_err(|error| tell(authority, &error))?;
+        let mut stream = loop {
+            match connect(&check.endpoint, own).await {
+                Ok(stream) => break stream,
+                Err(reason) if !patient => return Err(reason),
+                Err(reason) => refused = Some(reason),
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        refused = None;
+        stream.write_all(request(method, check).as_bytes()).await.map_err(|error| tell(authority, &error))?;
         let status = read_status(&mut stream).await.map_err(|error| tell(authority, &error))?;
         Ok((stream, status))
     };
-    let (stream, status) = timeout(limit, ask).await.unwrap_or_else(|_| Err(too_late(authority, limit)))?;
+    let asked = timeout(limit, ask).await;
+    let (stream, status) = asked.unwrap_or_else(|_| Err(refused.unwrap_or_else(|| too_late(authority, limit))))?;
     hear_out(stream).await;
     match status {
         200..=399 => Ok(()),
@@ -66,11 +90,13 @@ async fn connect_one(address: SocketAddr, own: &OwnConnections) -> io::Result<Tc
     Ok(stream)
 }
 
-fn request(check: &HttpCheck) -> String {
+fn request(method: Method, check: &HttpCheck) -> String {
     let HttpCheck { endpoint, path } = check;
     let (host, version) = (&endpoint.authority, env!("CARGO_PKG_VERSION"));
+    // A POST says that it has no body (RFC 9110, section 8.6).
+    let length = if method == Method::Post { "Content-Length: 0\r\n" } else { "" };
     format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: sundown/{version}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: sundown/{version}\r\nAccept: */*\r\n{length}Connection: close\r\n\r\n"
     )
 }
 

@@ -78,7 +78,9 @@ fn addresses(host: &str) -> Result<Vec<IpAddr>, String> {
         if host.contains(':') {
             return "an IPv6 address stands in brackets, as in [::1]:3000".to_owned();
         }
-        format!("'{host}' is not an IP address, and a static binary resolves no names but localhost")
+        format!(
+            "'{host}' is not an IP address, and a static binary resolves no names but localhost: ask by a program that does, as in exec:nc -z {host} PORT"
+        )
     })
 }
 

@@ -11,10 +11,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const EXITED_3: Ended = Ended::Exited(3);
 const BY_TERM: Ended = Ended::Signalled { signal: Signal::TERM, core: false };
 
-const EVENTS: [Event; 20] = [
+const EVENTS: [Event; 21] = [
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Serves),
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::ListensOnNothing),
     Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Database),
+    Event::Stop(Request::Signal(Signal::TERM, From::Outside), Worth::Outlives),
     Event::Stop(Request::Signal(Signal::INT, From::Kernel), Worth::Serves),
     Event::Stop(Request::Signal(Signal::INT, From::Outside), Worth::Serves),
     Event::Stop(Request::PreStop, Worth::Serves),
@@ -216,7 +217,8 @@ fn note(case: &Case, seen: &mut Seen, event: Event) {
                 seen.heard = seen.now;
                 let Drain { least, greatest, automatic, .. } = case.timing.drain;
                 let worth_it = !automatic || (seen.ready == Some(true) && worth == Worth::Serves);
-                let owed = seen.ready.is_some() && worth_it && seen.told.is_none();
+                let outlives = worth == Worth::Outlives;
+                let owed = (seen.ready.is_some() && worth_it || outlives) && seen.told.is_none();
                 seen.drain_owed = owed.then_some(seen.asked.unwrap_or_default() + least);
                 seen.latest = Some((seen.asked.unwrap_or_default() + greatest).max(seen.now));
             }

@@ -53,6 +53,8 @@ pub enum Worth {
     Serves,
     /// It listens on nothing.
     ListensOnNothing,
+    /// It serves somebody whom it is to outlive (`--outlive`), whatever state it is in.
+    Outlives,
     /// It is a database: its clients hold on to it until it says that it goes.
     Database,
 }
@@ -173,6 +175,8 @@ pub enum DrainEnd {
     NoNew,
     /// Every balancer has let go, by its own sign, and the traffic has been quiet for the window.
     Released,
+    /// What it was to outlive has gone.
+    Outlived,
     /// Its greatest length is over, and the traffic still goes on.
     Greatest,
     /// The child has ended.

@@ -72,6 +72,8 @@ pub(super) struct Budget {
     pub ladder: Duration,
     /// The balancer, if one was named.
     pub lb: Option<LoadBalancer>,
+    /// Whether there is something to outlive, which takes as long as it takes.
+    pub outlives: bool,
 }
 
 impl Budget {
@@ -149,7 +151,9 @@ impl Budget {
                 (Duration::ZERO, By::Least.into())
             }
             (None, Limit::Stated(limit)) => (spare(limit, None), By::Spare.into()),
-            (None, Limit::Assumed(limit, _)) if self.lb.is_some() => (spare(limit, None), By::Spare.into()),
+            (None, Limit::Assumed(limit, _)) if self.lb.is_some() || self.outlives => {
+                (spare(limit, None), By::Spare.into())
+            }
             (None, Limit::Assumed(limit, _)) if spare(limit, None) < LONGEST_UNSTATED_DRAIN => {
                 (spare(limit, None), By::Spare.into())
             }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::manifest::Manifest;
 use super::sums::Sums;
-use super::words::{DRAIN_UNTIL, SIGNAL_TO, word_of};
+use super::words::{DRAIN_UNTIL, NOTIFY, SIGNAL_TO, word_of};
 use super::{BadSetting, By, Limit, Origin, Plan, Platform, Surroundings, human};
 use crate::check::Check;
 use crate::cli::{OPTIONS, Opt, Settings};
@@ -187,6 +187,12 @@ impl Outline {
             "stop-on" => said_or("TERM,INT,RTMIN+3, the app's"),
             "signal-to" => word_of(SIGNAL_TO, &plan.signal_to).into(),
             "wrapper" => words(&plan.wrappers),
+            "outlive" => said_or("none"),
+            "wait-for" => listed(&plan.neighbours.wait_for),
+            "wait-timeout" => plan.neighbours.wait_timeout.map_or("none".into(), human),
+            "on-exit" => listed(&plan.neighbours.on_exit),
+            "on-exit-timeout" => human(plan.neighbours.on_exit_timeout),
+            "notify" => word_of(NOTIFY, &plan.neighbours.notify).into(),
             "expand-env" => on_off(plan.expand_env),
             "exit-zero-on-stop" => on_off(plan.exit.zero_on_stop),
             "remap-exit" => words(&plan.exit.remap.iter().map(|(from, to)| format!("{from}={to}")).collect::<Vec<_>>()),
@@ -216,6 +222,13 @@ impl Outline {
             "stop-signal" if said.by == By::Default && usual_stop_signal(&plan.command).is_some() => By::Program.into(),
             _ => said,
         }
+    }
+}
+
+fn listed<T: std::fmt::Display>(items: &[T]) -> String {
+    match items {
+        [] => "none".into(),
+        items => items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 

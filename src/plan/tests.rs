@@ -266,3 +266,55 @@ fn bad_values_are_refused_with_the_way_out() {
         assert!(text.contains(part) && text.contains(options[options.len() - 2]), "{options:?}: {text}");
     }
 }
+
+#[test]
+fn what_is_to_be_outlived_decides_alone_and_has_what_the_grace_period_can_spare() {
+    let outlive = |platform, options: &[&str]| {
+        let options = [&["--outlive", "tcp://:8080"], options].concat();
+        plan_on(platform, &options).unwrap_or_else(|text| panic!("{text}")).drain
+    };
+    let kubernetes = Some(Platform::Kubernetes);
+    for (platform, options, greatest) in [
+        (None, &["--grace-period", "30s"][..], Duration::from_millis(16_800)),
+        (None, &["--grace-period", "30s", "--stop-signal", "TERM 8s"], seconds(20)),
+        (kubernetes, &[], Duration::from_millis(16_800)),
+        (kubernetes, &["--drain-timeout", "3s"], seconds(3)),
+        (None, &[], seconds(10)),
+    ] {
+        let drain = outlive(platform, options);
+        assert_eq!((drain.least, drain.greatest), (Duration::ZERO, greatest), "{options:?}");
+        assert!(!drain.automatic && drain.held && drain.until == DrainUntil::Delay, "{drain:?}");
+    }
+    let asked = outlive(kubernetes, &["--drain-delay", "4s", "--drain-until", "quiet"]);
+    assert_eq!((asked.least, asked.until), (seconds(4), DrainUntil::Quiet));
+}
+
+#[test]
+fn what_the_pages_say_of_neighbours_is_taken() {
+    let page = include_str!("../../docs/jobs-and-order.md");
+    let said = page.split("{name: SUNDOWN_").skip(1).filter_map(|rest| {
+        let (name, rest) = rest.split_once(", value: \"")?;
+        Some((format!("--{}", name.replace('_', "-").to_lowercase()), rest.split('"').next()?))
+    });
+    let said: Vec<_> = said.collect();
+    assert!(said.len() > 7, "{said:?}");
+    for (option, value) in &said {
+        plan(&[option, value]);
+    }
+    let errands: Vec<_> = page.split('`').filter(|text| text.starts_with("POST ")).collect();
+    assert!(errands.len() > 2, "{errands:?}");
+    for errand in errands {
+        assert_eq!(plan(&["--on-exit", errand]).neighbours.on_exit.len(), 1);
+    }
+}
+
+#[test]
+fn the_wait_is_bounded_unless_it_is_said_to_be_for_ever() {
+    let limit = |options: &[&str]| plan(options).neighbours.wait_timeout;
+    assert_eq!(limit(&[]), Some(seconds(60)));
+    assert_eq!(limit(&["--wait-timeout", "2m"]), Some(seconds(120)));
+    assert_eq!(limit(&["--wait-timeout", "0"]), None);
+    assert!(refused(&["--on-exit-timeout", "0"]).contains("longer than 0"));
+    assert!(refused(&["--on-exit", "http://127.0.0.1/quit"]).contains("not one of"));
+    assert!(refused(&["--notify", "both"]).contains("child, self, off"));
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DrainUntil, LogFormat, SignalTo};
+use super::{DrainUntil, LogFormat, Notify, SignalTo};
 use crate::check::Check;
 use crate::signals::{SigSet, Signal};
 
@@ -11,6 +11,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 pub(super) const SIGNAL_TO: &[(&str, SignalTo)] =
     &[("app", SignalTo::App), ("child", SignalTo::Child), ("group", SignalTo::Group), ("tree", SignalTo::Tree)];
+
+pub(super) const NOTIFY: &[(&str, Notify)] = &[("child", Notify::Child), ("self", Notify::Own), ("off", Notify::Off)];
 
 pub(super) const DRAIN_UNTIL: &[(&str, DrainUntil)] = &[
     ("delay", DrainUntil::Delay),
@@ -57,6 +59,20 @@ pub(super) fn drain_check(text: &str) -> Result<Check, String> {
         )),
         check => Ok(check),
     }
+}
+
+/// What is waited for has to be somebody else's: nothing of the program's is there yet.
+pub(super) fn wait_check(text: &str) -> Result<Check, String> {
+    match Check::parse(text)? {
+        Check::Running | Check::Listening => Err(format!(
+            "`{text}` would wait for the program that it holds back; ask http://, tcp:// or exec: what it needs"
+        )),
+        check => Ok(check),
+    }
+}
+
+pub(super) fn notify(text: &str) -> Result<Notify, String> {
+    one_of(NOTIFY, text)
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

@@ -236,6 +236,7 @@ impl fmt::Display for DrainEnd {
             Self::Quiet => "its least time was over and the traffic quiet",
             Self::NoNew => "its least time was over and no new connection came",
             Self::Released => "every balancer had let go and the traffic was quiet",
+            Self::Outlived => "what it was to outlive had gone",
             Self::Greatest => "its greatest length was over, and traffic went on",
             Self::ChildEnded => "the child ended",
             Self::Hurry => "cut short on request",

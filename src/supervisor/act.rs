@@ -85,7 +85,7 @@ impl Supervisor {
         let seen = self.end_of_traffic_watch(why);
         let text = seen.map_or_else(String::new, |drained| drained.to_string());
         tracing::info!("the drain is over after {} ({why}){text}", human(time));
-        match seen.and_then(|drained| drained.lesson()) {
+        match seen.filter(|_| self.plan.neighbours.outlive.is_none()).and_then(|drained| drained.lesson()) {
             Some(Lesson::Advice(advice)) => self.board.given.give(&advice),
             Some(Lesson::Note(text)) => tracing::info!("{text}"),
             None => {}

@@ -35,6 +35,8 @@ pub enum Which {
     Live,
     /// The one that holds the drain.
     DrainWhile,
+    /// The one whose passing the app outlives.
+    Outlive,
 }
 
 /// What checks need of the supervisor.
@@ -87,12 +89,7 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
     }
     let mut held_back = HeldBack::new(which == Which::Live && around.is_patient);
     loop {
-        let passed = match &check {
-            Check::Http(check) => check::http(check, pace.timeout, &around.own).await,
-            Check::Tcp(check) => check::tcp(check, pace.timeout, &around.own).await,
-            Check::Exec(command) => run(command, Role::Check, Some(pace.timeout), &around).await,
-            Check::Running | Check::Listening => return,
-        };
+        let passed = ask(&check, pace.timeout, &around).await;
         if let Err(reason) = &passed {
             tracing::debug!("the {which:?} check fails: {reason}");
         }
@@ -104,7 +101,7 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
             return;
         }
         held_back.begin();
-        let is_eager = which == Which::DrainWhile || around.board.phase() == PHASES[0];
+        let is_eager = matches!(which, Which::DrainWhile | Which::Outlive) || around.board.phase() == PHASES[0];
         tokio::time::sleep(if is_eager { pace.period.min(EAGER) } else { pace.period }).await;
     }
 }
@@ -148,15 +145,31 @@ impl HeldBack {
     }
 }
 
+/// Asks once. Those that are looked up in the process table need no asking.
+pub async fn ask(check: &Check, limit: Duration, around: &Surroundings) -> Result<(), String> {
+    match check {
+        Check::Http(check) => check::http(check, limit, &around.own).await,
+        Check::Tcp(check) => check::tcp(check, limit, &around.own).await,
+        Check::Exec(command) => run(command, Role::Check, Some(limit), &around.helpers, around.inherited).await,
+        Check::Running | Check::Listening => Ok(()),
+    }
+}
+
 /// Runs a command; it passes if it exits with 0, and in time where that is limited. It gets no terminal.
-pub async fn run(command: &[String], role: Role, limit: Option<Duration>, around: &Surroundings) -> Result<(), String> {
+pub async fn run(
+    command: &[String],
+    role: Role,
+    limit: Option<Duration>,
+    helpers: &Helpers,
+    inherited: Inherited,
+) -> Result<(), String> {
     let argv = command.iter().map(Into::into).collect();
     let environment =
         std::env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"SUNDOWN_")).collect();
     let program = Program::new(argv, environment).map_err(|error| error.to_string())?;
-    let how = How { inherited: around.inherited, terminal: None, own_group: true, role };
+    let how = How { inherited, terminal: None, own_group: true, role };
     let pid = start_child(&program, how).map_err(|error| error.to_string())?;
-    let end = around.helpers.add(pid);
+    let end = helpers.add(pid);
     let ended = match limit {
         Some(limit) => tokio::time::timeout(limit, end).await,
         None => Ok(end.await),

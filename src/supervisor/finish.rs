@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::unix::AsyncFd;
+
 use super::Supervisor;
+use super::farewell::Farewell;
 use crate::lifecycle::Outcome;
 use crate::plan::ExitPolicy;
 use crate::report::ending::Ending;
-use crate::signals::{self, SigSet, Signal};
+use crate::signals::{self, Arrivals, SigSet, Signal};
 
 /// What strays get between TERM and KILL.
 const STRAYS: Duration = Duration::from_secs(1);
@@ -16,12 +19,13 @@ const LOOK: Duration = Duration::from_millis(5);
 
 impl Supervisor {
     /// Ends everything that is ours, says what happened, and gives the exit code. The endpoint answers all the while.
-    pub(super) async fn finish(mut self, outcome: Outcome) -> u8 {
+    pub(super) async fn finish(mut self, outcome: Outcome, arrivals: &AsyncFd<Arrivals>) -> u8 {
         self.board.set_phase("exited", false, false);
         self.answer_waiting("the app has ended");
         if let Some(told_at) = self.told_at {
             self.story.stopped(self.now().saturating_sub(told_at));
         }
+        self.say_goodbye(arrivals).await;
         self.end_strays().await;
         let patience = Instant::now() + CONNECTIONS;
         while self.connections.get() > 0 && Instant::now() < patience {
@@ -32,6 +36,28 @@ impl Supervisor {
         self.look_for_oom_kills();
         self.last_words(&outcome, code);
         code
+    }
+
+    /// The tree is empty: whoever is to hear of it does.
+    async fn say_goodbye(&mut self, arrivals: &AsyncFd<Arrivals>) {
+        if self.plan.neighbours.on_exit.is_empty() {
+            return;
+        }
+        let clock = self.lifecycle.clock();
+        let farewell = Farewell {
+            plan: &self.plan,
+            helpers: &self.helpers,
+            inherited: self.around.inherited,
+            asked: clock.is_some(),
+            deadline: clock.and_then(|clock| clock.deadline).map(|at| self.began + at),
+        };
+        if farewell.asked && farewell.deadline.is_none() {
+            // Systemd's time-out counts, and how long this may take is known.
+            self.notifier.extend(self.plan.neighbours.on_exit_timeout * self.plan.neighbours.on_exit.len() as u32);
+            self.notifier.flush();
+        }
+        let (story, began) = (&mut self.story, self.began);
+        farewell.say(arrivals, |what| story.note(began.elapsed(), what)).await;
     }
 
     fn last_words(&mut self, outcome: &Outcome, code: u8) {

@@ -125,6 +125,9 @@ impl Supervisor {
         watch.release = release;
         let lull = match held {
             true => Lull::Busy,
+            false if self.plan.neighbours.outlive.is_some() && self.plan.drain.until == DrainUntil::Delay => {
+                Lull::Over(DrainEnd::Outlived)
+            }
             false => judge(&self.plan.drain, &seen, now, watch.began, known),
         };
         let changed = watch.matters && lull != watch.lull;
