@@ -11,17 +11,17 @@ use tokio::sync::oneshot;
 
 mod act;
 mod autopsy;
-mod checks;
+pub mod checks;
 mod examine;
 mod finish;
-mod holders;
+pub mod holders;
 mod jobs;
 mod keepalive;
 mod memory;
 mod reap;
 mod signal;
-mod status;
-mod traffic;
+pub mod status;
+pub mod traffic;
 
 use crate::check::Check;
 use crate::child::end::Ended;
@@ -101,6 +101,18 @@ pub struct Ears {
 
 /// Supervises the child until everything is over, and gives the exit code.
 pub fn run(setup: Setup, ears: Ears) -> u8 {
+    let Ears { endpoint, control, arrivals } = ears;
+    block_on(arrivals, async move |arrivals| {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let mut supervisor = Supervisor::new(setup, orders);
+        supervisor.own_endpoint = endpoint.as_ref().and_then(inode);
+        supervisor.start_tasks(endpoint, control);
+        supervisor.supervise(arrivals, inbox).await
+    })
+}
+
+/// Runs this on an event loop that the stream of signals is registered with, to its end.
+pub fn block_on(arrivals: Arrivals, task: impl AsyncFnOnce(AsyncFd<Arrivals>) -> u8) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime,
         // The minimal loop can do without.
@@ -108,16 +120,12 @@ pub fn run(setup: Setup, ears: Ears) -> u8 {
     };
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        let (orders, inbox) = mpsc::unbounded_channel();
         // SAFETY: the descriptor is owned, and closed only after the reactor has let go of it.
-        let arrivals = match unsafe { AsyncFd::register_with_interest(ears.arrivals, tokio::io::Interest::READABLE) } {
+        let arrivals = match unsafe { AsyncFd::register_with_interest(arrivals, tokio::io::Interest::READABLE) } {
             Ok(arrivals) => arrivals,
             Err(error) => panic!("signals cannot be waited for: {error}"),
         };
-        let mut supervisor = Supervisor::new(setup, orders);
-        supervisor.own_endpoint = ears.endpoint.as_ref().and_then(inode);
-        supervisor.start_tasks(ears.endpoint, ears.control);
-        supervisor.supervise(arrivals, inbox).await
+        task(arrivals).await
     })
 }
 
@@ -348,12 +356,11 @@ impl Supervisor {
     }
 
     async fn answer(&mut self, ask: Ask, reply: oneshot::Sender<Reply>) {
-        let verdict = |verdict: http::Verdict| Reply { code: u8::from(!verdict.ok), text: verdict.text };
         let answer = match ask {
-            Ask::Ready => verdict(self.board.ready()),
-            Ask::Serve => verdict(http::Answers::servez(&*self.board)),
-            Ask::Live => http::Answers::livez(&*self.board)
-                .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
+            Ask::Ready | Ask::Serve | Ask::Live => match self.board.probe(ask) {
+                Some(verdict) => verdict,
+                None => return,
+            },
             Ask::Status => Reply::ok(self.status_text()),
             Ask::StatusJson => Reply::ok(self.status_json()),
             Ask::PreStop => return self.prestop(reply).await,
@@ -441,7 +448,8 @@ fn inode(socket: &std::net::TcpListener) -> Option<u64> {
     nix::sys::stat::fstat(socket).ok().map(|stat| stat.st_ino)
 }
 
-async fn sleep_until(wake: Option<Instant>) {
+/// Until then; for ever without a moment.
+pub async fn sleep_until(wake: Option<Instant>) {
     match wake {
         Some(wake) => tokio::time::sleep_until(wake.into()).await,
         None => std::future::pending().await,

@@ -2,17 +2,18 @@
 
 use std::time::Instant;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
-use super::checks::{self, Which};
+use super::checks::{self, Surroundings, Which};
 use super::{Order, Supervisor};
 use crate::child::start::Role;
 use crate::lifecycle::Hold;
-use crate::plan::human;
+use crate::plan::{Plan, human};
 
 /// What holds the drain, as far as is known.
 #[derive(Default)]
-pub(super) struct Holders {
+pub(crate) struct Holders {
     check: Option<AbortHandle>,
     check_passes: bool,
     command_runs: bool,
@@ -20,17 +21,15 @@ pub(super) struct Holders {
 
 impl Holders {
     /// Whether one of them does.
-    pub(super) fn hold(&self) -> bool {
+    pub(crate) fn hold(&self) -> bool {
         self.check_passes || self.command_runs
     }
-}
 
-impl Supervisor {
     /// Starts both at the stop request. The command runs without a drain too: it may have to tell somebody that we go.
-    pub(super) fn start_holders(&mut self, hold: Hold) {
-        if let Some(command) = &self.plan.on_drain {
-            self.holders.command_runs = true;
-            let (command, around, orders) = (command.clone(), self.around.clone(), self.orders.clone());
+    pub(crate) fn start(&mut self, plan: &Plan, hold: Hold, around: &Surroundings, orders: &UnboundedSender<Order>) {
+        if let Some(command) = &plan.on_drain {
+            self.command_runs = true;
+            let (command, around, orders) = (command.clone(), around.clone(), orders.clone());
             tokio::task::spawn_local(async move {
                 let began = Instant::now();
                 match checks::run(&command, Role::Hook, None, &around).await {
@@ -40,33 +39,45 @@ impl Supervisor {
                 let _ = orders.send(Order::HookEnded);
             });
         }
-        if let (Some(check), Hold::Drain { .. }) = (&self.plan.drain_while, hold) {
-            self.holders.check_passes = true;
-            self.holders.check = checks::start(Which::DrainWhile, check, self.plan.pace, &self.around, &self.orders);
+        if let (Some(check), Hold::Drain { .. }) = (&plan.drain_while, hold) {
+            self.check_passes = true;
+            self.check = checks::start(Which::DrainWhile, check, plan.pace, around, orders);
         }
     }
 
     /// The check's verdict has changed.
-    pub(super) async fn hold_by_check(&mut self, passes: bool) {
-        self.holders.check_passes = passes;
+    pub(crate) fn check_says(&mut self, passes: bool) {
+        self.check_passes = passes;
         tracing::info!("the --drain-while check {}", if passes { "passes again" } else { "fails: it holds no more" });
+    }
+
+    /// The command has ended.
+    pub(crate) fn command_ended(&mut self) {
+        self.command_runs = false;
+    }
+
+    /// The drain is over, whatever they say.
+    pub(crate) fn end(&mut self) {
+        if let Some(check) = self.check.take() {
+            check.abort();
+        }
+        self.check_passes = false;
+        if self.command_runs {
+            tracing::warn!("--on-drain still runs as the app is told: it has until the app's end");
+        }
+    }
+}
+
+impl Supervisor {
+    /// The check's verdict has changed.
+    pub(super) async fn hold_by_check(&mut self, passes: bool) {
+        self.holders.check_says(passes);
         self.look_at_traffic().await;
     }
 
     /// The command has ended.
     pub(super) async fn hook_ended(&mut self) {
-        self.holders.command_runs = false;
+        self.holders.command_ended();
         self.look_at_traffic().await;
-    }
-
-    /// The drain is over, whatever they say.
-    pub(super) fn end_of_holding(&mut self) {
-        if let Some(check) = self.holders.check.take() {
-            check.abort();
-        }
-        self.holders.check_passes = false;
-        if self.holders.command_runs {
-            tracing::warn!("--on-drain still runs as the app is told: it has until the app's end");
-        }
     }
 }
