@@ -14,11 +14,13 @@ use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
 use crate::control;
 use crate::fallback;
+use crate::http::Guard;
 use crate::plan::show::Outline;
 use crate::plan::{Plan, Platform, Surroundings};
 use crate::report::advice::Given;
 use crate::report::log;
 use crate::report::termination::TerminationLog;
+use crate::sidecar;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
 use crate::supervisor::{self, Ears, Setup};
 use crate::tree::MARK;
@@ -57,11 +59,16 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             let _ = signals::set_mask(inherited.mask);
             show_plan(asked)
         }
-        Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
-            log::not_started(code, &text);
-            code
-        }),
+        Call::Run(settings) => or_say_why(launch(settings, inherited)),
+        Call::Sidecar(settings) => or_say_why(stand_beside(settings, inherited)),
     }
+}
+
+fn or_say_why(code: Result<u8, Failure>) -> u8 {
+    code.unwrap_or_else(|Failure(code, text)| {
+        log::not_started(code, &text);
+        code
+    })
 }
 
 /// Prints the plan, and tells by the exit code whether all fits.
@@ -83,7 +90,8 @@ fn platform() -> Option<Platform> {
     Platform::detect(|name| std::env::var_os(name), |path| Path::new(path).exists())
 }
 
-fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+/// The settings, the log, and the endpoint's socket: a port that is taken is an error before anything else is done.
+fn prepare(settings: cli::Settings) -> Result<(Plan, Given, Option<std::net::TcpListener>), Failure> {
     let around = Surroundings { platform: platform(), stderr_is_terminal: io::stderr().is_terminal() };
     let plan = Plan::new(settings, &around).map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
     log::init(plan.log_format, plan.log_level);
@@ -93,16 +101,19 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     }
     let given = Given::default();
     plan.advice.iter().for_each(|advice| given.give(advice));
-    // The port first: one that is taken is an error without a child.
     let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
     let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
+    Ok((plan, given, endpoint))
+}
+
+fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let (plan, given, endpoint) = prepare(settings)?;
     let control = if plan.control { open_control() } else { None };
     let mut termination = open_termination_log(&plan);
     become_subreaper();
     let mark = new_mark();
     let program = child_program(&plan, &mark, &mut termination)?;
-    let arrivals =
-        Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))?;
+    let arrivals = open_arrivals()?;
     if let Some(signal) = pending_stop(&plan) {
         return Err(Failure(
             128 + signal.number() as u8,
@@ -118,6 +129,21 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     fallback::note_child(child);
     let setup = Setup { plan, child, mark, terminal, inherited, termination, given };
     Ok(supervisor::run(setup, Ears { endpoint, control, arrivals }))
+}
+
+/// The same without a program.
+fn stand_beside(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let (plan, given, endpoint) = prepare(settings)?;
+    let guard = plan.prestop.as_ref().map(Guard::new).transpose().map_err(|error| Failure(BAD_USAGE, error))?;
+    let control = if plan.control { open_control() } else { None };
+    let termination = open_termination_log(&plan);
+    let arrivals = open_arrivals()?;
+    let setup = sidecar::Setup { plan, guard, inherited, termination, given };
+    Ok(sidecar::run(setup, Ears { endpoint, control, arrivals }))
+}
+
+fn open_arrivals() -> Result<Arrivals, Failure> {
+    Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))
 }
 
 /// The stop request that has arrived already, if one has.

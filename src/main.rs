@@ -15,6 +15,7 @@ mod launch;
 mod lifecycle;
 mod plan;
 mod report;
+mod sidecar;
 mod signals;
 mod supervisor;
 mod traffic;
