@@ -16,8 +16,8 @@ mod ladder;
 mod manifest;
 mod origin;
 mod platform;
-mod sidecar;
 pub mod show;
+mod sidecar;
 mod sums;
 mod words;
 

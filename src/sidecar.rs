@@ -380,7 +380,7 @@ impl Sidecar {
     /// Says what happened and ends. The endpoint answers all the while.
     async fn finish(mut self, why: String) -> u8 {
         self.board.set_phase("exited", false, false);
-        self.answer_waiting("the app has gone");
+        self.answer_waiting("the sidecar ends");
         let patience = Instant::now() + CONNECTIONS;
         while self.board.hooks() + self.connections.get() > 0 && Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -172,6 +172,7 @@ fn without_the_token_nothing_changes() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     assert_eq!(rig.get("/readyz", None).as_deref(), Ok("200 running: ready"), "{}", rig.log());
     assert!(!rig.log().contains("stop asked for") && !rig.log().contains(TOKEN), "{}", rig.log());
+    assert_eq!(rig.log().matches("without the right token was sent away").count(), 1, "{}", rig.log());
 }
 
 /// A raw request; the connection's end is asked for.

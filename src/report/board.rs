@@ -54,6 +54,8 @@ pub struct Board {
     prestop: Option<Option<Guard>>,
     /// The calls of it that wait for their answer.
     hooks: Cell<usize>,
+    /// Whether it was said that one was sent away.
+    told_of_denied: Cell<bool>,
     panics: bool,
     grace: Option<Duration>,
     /// Whether nobody has said which balancer there is, or how long it takes.
@@ -122,6 +124,7 @@ impl Board {
             probers: RefCell::new(Probers::new(plan.drain.unhealthy_threshold)),
             prestop: None,
             hooks: Cell::new(0),
+            told_of_denied: Cell::new(false),
             panics: plan.panic_on_request,
             is_unnamed: plan.balancer_is_unnamed,
             grace: plan.deadline().map(|limit| limit + plan.kill_margin),
@@ -334,7 +337,15 @@ impl Answers for Board {
         match &self.prestop {
             None => Prestop::Nowhere,
             Some(None) => Prestop::Unset,
-            Some(Some(guard)) if !guard.admits(authorization) => Prestop::Denied,
+            Some(Some(guard)) if !guard.admits(authorization) => {
+                // A kubelet does not look at the status of its hook's answer, and says nothing.
+                if !self.told_of_denied.replace(true) {
+                    tracing::warn!(
+                        "a call of /prestop without the right token was sent away, and changed nothing: if it was the hook, it holds nothing"
+                    );
+                }
+                Prestop::Denied
+            }
             Some(Some(_)) => Prestop::Wait(Box::pin(self.drained())),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Sidecar;
 use crate::control::Reply;
-use crate::lifecycle::{Action, DrainEnd, Event, Hold, Phase, Request};
+use crate::lifecycle::{Action, DrainEnd, Event, Hold, PHASES, Phase, Request};
 use crate::plan::{DrainUntil, human};
 use crate::report::drained::Lesson;
 use crate::report::story::{self, Asked};
@@ -26,7 +26,12 @@ impl Sidecar {
     }
 
     pub(super) fn show(&self) {
-        self.board.set_phase(self.lifecycle.phase().name(), self.lifecycle.is_ready(), self.lifecycle.is_serving());
+        // Nothing is killed by us, and as long as we are here it is not over.
+        let name = match self.lifecycle.phase() {
+            Phase::Killing { .. } | Phase::Exited => PHASES[3],
+            phase => phase.name(),
+        };
+        self.board.set_phase(name, self.lifecycle.is_ready(), self.lifecycle.is_serving());
     }
 
     fn act(&mut self, action: Action) {

@@ -393,7 +393,7 @@ fn run_hook(hook: Hook, ip: Ipv4Addr, pid: i32, grace: Duration) -> Result<Strin
     }
 }
 
-/// One GET, as a kubelet's: a status from 200 to 399 is a success, and its line and body are given either way.
+/// One GET: status and body, as an error where it is no status from 200 to 399. A kubelet does not look at a hook's.
 pub fn get(address: SocketAddr, path: &str, headers: &[(String, String)], bound: Duration) -> Result<String, String> {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, bound.max(LOOK))?;
