@@ -409,12 +409,12 @@ fn the_control_socket_answers_for_a_sidecar_too() {
 fn what_makes_no_sense_without_a_child_is_refused_by_name() {
     for (words, parts) in [
         (&["--ports", "3000", "node", "server.js"][..], &["`node`", "starts no program"][..]),
-        (&["--ports", "3000", "--stop-signal", "QUIT"], &["--stop-signal QUIT", "no child"]),
-        (&["--ports", "3000", "--signal-to", "group"], &["--signal-to group", "no child"]),
-        (&["--ports", "3000", "--wrapper", "x"], &["--wrapper x", "no child"]),
-        (&["--ports", "3000", "--expand-env"], &["--expand-env", "no child"]),
-        (&["--ports", "3000", "--exit-zero-on-stop"], &["--exit-zero-on-stop", "no child"]),
-        (&["--ports", "3000", "--ready-check", "running"], &["--ready-check running", "no child"]),
+        (&["--ports", "3000", "--stop-signal", "QUIT"], &["--stop-signal QUIT", "has no child"]),
+        (&["--ports", "3000", "--signal-to", "group"], &["--signal-to group", "has no child"]),
+        (&["--ports", "3000", "--wrapper", "x"], &["--wrapper x", "has no child"]),
+        (&["--ports", "3000", "--expand-env"], &["--expand-env", "has no child"]),
+        (&["--ports", "3000", "--exit-zero-on-stop"], &["--exit-zero-on-stop", "has no child"]),
+        (&["--ports", "3000", "--ready-check", "running"], &["--ready-check running", "has no child"]),
         (&["--ports", "3000", "--http", "off"], &["--http off"]),
         (&["--ports", "9180"], &["the sidecar's own port"]),
         (&[], &["--ports is missing"]),
@@ -426,6 +426,29 @@ fn what_makes_no_sense_without_a_child_is_refused_by_name() {
             assert!(said.contains(part), "{words:?}: {part:?} is not in {said}");
         }
     }
+}
+
+// The stand-in for the kubelet does what one was seen to do.
+
+#[test]
+fn a_hook_to_a_dead_port_has_failed_and_term_follows_at_once() {
+    let app = unhooked().hook(Hook::http(9999, "/prestop", None));
+    let Some(mut rig) = Rig::ready(10, vec![app, sidecar(&[]).native()]) else { return };
+    let ended = rig.delete();
+    let app = of(&ended, "app");
+    assert!(app.hook.as_ref().is_some_and(|(answer, _)| answer.is_err()), "{ended:?}");
+    assert!(app.gone < SECOND && !app.killed, "{ended:?}");
+}
+
+#[test]
+fn a_hook_that_outlives_the_grace_period_is_left_and_two_seconds_remain() {
+    let hook = Hook::Exec(["sleep", "30"].map(String::from).to_vec());
+    let Some(mut rig) = Rig::of(1, vec![Container::new("app", &["sleep", "infinity"]).hook(hook)], &[]) else { return };
+    let ended = rig.delete();
+    let app = of(&ended, "app");
+    between(app.told.expect("it was told"), SECOND, SECOND + SLACK);
+    between(app.gone, 3 * SECOND, 3 * SECOND + SLACK);
+    assert!(app.killed && app.code == 137, "{ended:?}");
 }
 
 // Two instances in one pod.

@@ -304,10 +304,9 @@ impl Pod {
         let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         let unshare = process.id();
         let mut running = Running { spec, process, pid: 0 };
-        let children = format!("/proc/{unshare}/task/{unshare}/children");
         // To unshare(1) as PID 1 a signal is nothing: it is the program that has to hear.
         wait_until(BOUND, || {
-            running.pid = fs::read_to_string(&children).ok().and_then(|pids| pids.trim().parse().ok()).unwrap_or(0);
+            running.pid = first_child(unshare).unwrap_or(0);
             let comm = fs::read_to_string(format!("/proc/{}/comm", running.pid)).unwrap_or_default();
             running.pid > 0 && comm.trim() != "unshare" || running.has_ended()
         })?;
@@ -335,6 +334,8 @@ impl Running {
             }
         }
         let code = self.wait(BOUND)?;
+        // unshare(1) does not pass on that its child was killed.
+        let code = if killed { 128 + Signal::SIGKILL as i32 } else { code };
         Ok(Ended { name: self.spec.name, hook, told, gone: asked.elapsed(), code, killed })
     }
 
@@ -383,7 +384,10 @@ fn run_hook(hook: Hook, ip: Ipv4Addr, pid: i32, grace: Duration) -> Result<Strin
                 Some(status) if status.success() => Ok(status.to_string()),
                 Some(status) => Err(status.to_string()),
                 None => {
-                    let _ = child.kill();
+                    // nsenter(1) reaps the command that it has started; left to others, it would hold up the namespace's end.
+                    if let Some(pid) = first_child(child.id()) {
+                        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                    }
                     let _ = child.wait();
                     Err("it outlived the grace period".into())
                 }
@@ -418,6 +422,10 @@ pub fn get(address: SocketAddr, path: &str, headers: &[(String, String)], bound:
 pub fn last_words(pod: &Pod) -> String {
     let words = |running: &Running| format!("{}:\n{}", running.spec.name, tail(&pod.log_file(running.spec.name)));
     pod.running.iter().map(words).collect::<Vec<_>>().join("\n")
+}
+
+fn first_child(pid: u32) -> Option<i32> {
+    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 fn ip(words: &str) -> io::Result<()> {
