@@ -190,14 +190,16 @@ fn who_may_call_it_can_be_said_in_three_ways_and_has_to_be() {
     std::fs::write(file.path(), "from-a-file\n").expect("room");
     let file = file.path().to_str().expect("UTF-8");
     let port = PORT.to_string();
-    for (options, token, wanted) in [
-        (&["--prestop-token-file", file][..], Some("from-a-file"), "200 "),
-        (&["--prestop-token-file", file], None, "401 "),
-        (&["--prestop-open"], None, "200 "),
-        (&[], None, "404 no token is set"),
+    for (options, variable, token, wanted) in [
+        (&["--prestop-token-file", file][..], "", Some("from-a-file"), "200 "),
+        (&["--prestop-token-file", file], "", None, "401 "),
+        (&[], "from-the-environment", Some("from-the-environment"), "200 "),
+        (&[], "from-the-environment", Some("another"), "401 "),
+        (&["--prestop-open"], "", None, "200 "),
+        (&[], "", None, "404 no token is set"),
     ] {
         let own = [SUNDOWN, "sidecar", "--ports", &port, "--log-format", "text"];
-        let container = Container::new("sidecar", &[&own[..], options].concat());
+        let container = Container::new("sidecar", &[&own[..], options].concat()).env("SUNDOWN_PRESTOP_TOKEN", variable);
         let Some(rig) = Rig::of(10, vec![container], &[]) else { return };
         wait_until(BOUND, || rig.get("/metrics", None).is_ok()).expect("it serves");
         let answer = match rig.get("/prestop", token) {
@@ -351,6 +353,22 @@ fn an_app_that_is_restarted_alone_becomes_ready_again() {
     assert_eq!(rig.log().matches("stop asked for by the preStop hook").count(), 2, "{}", rig.log());
     let ended = rig.delete();
     assert_eq!(of(&ended, "sidecar").code, 0, "{}", rig.log());
+}
+
+#[test]
+fn a_call_that_was_no_pods_end_is_forgotten_when_the_grace_period_has_passed() {
+    let options = ["--drain-delay", "200ms", "--grace-period", "2s", "--kill-margin", "500ms"];
+    let Some(rig) = Rig::ready(10, vec![app(), sidecar(&options)]) else { return };
+    let began = Instant::now();
+    assert!(rig.get("/prestop", Some(TOKEN)).is_ok(), "{}", rig.log());
+    rig.wait_readyz("503 stopping");
+    rig.wait_readyz("200 running: ready");
+    // Not before a kubelet would have killed the app.
+    between(began.elapsed(), Duration::from_secs(2), Duration::from_secs(4) + SLACK);
+    assert!(rig.log().contains("nobody has ended the app: it was no pod's end"), "{}", rig.log());
+    // And the next one is a drain as any other.
+    let answer = rig.get("/prestop", Some(TOKEN));
+    assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("200 drained for")), "{answer:?}");
 }
 
 #[test]
