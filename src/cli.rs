@@ -22,6 +22,7 @@ const READINESS: &str = "Readiness and health";
 const DRAIN: &str = "Drain: between the stop request and the app hearing of it";
 const STOP: &str = "Stop: how the app is told, and how long it has";
 const START: &str = "Start and end";
+const SIDECAR: &str = "Sidecar: beside an app in another container of the pod";
 
 /// Every option. A name that starts with `x-` is hidden: a switch for tests.
 pub const OPTIONS: &[Opt] = &[
@@ -160,6 +161,9 @@ pub const OPTIONS: &[Opt] = &[
         START,
         "The control socket, which `sundown prestop`, `status` and the rest talk to [default: on]",
     ),
+    opt("prestop-token", "WORD", SIDECAR, "Who may call /prestop: who sends `Authorization: Bearer WORD`"),
+    opt("prestop-token-file", "PATH", SIDECAR, "The same, with the word in a file"),
+    switch("prestop-open", SIDECAR, "Anybody who reaches the port may call /prestop"),
     opt("log-format", "text|json", START, "On stderr [default: text on a terminal, else json]"),
     opt("log-level", "LEVEL", START, "error, warn, info, debug, trace [default: info]"),
     switch("x-panic-on-request", START, "For tests: the endpoint's next request makes sundown panic"),
@@ -174,6 +178,11 @@ const fn switch(name: &'static str, heading: &'static str, help: &'static str) -
 }
 
 impl Opt {
+    /// Whether it is one that a user may give to a run; the others are a sidecar's, or hidden.
+    pub fn is_of_a_run(&self) -> bool {
+        !self.is_hidden() && self.heading != SIDECAR
+    }
+
     /// Whether it is no part of what users are told.
     pub fn is_hidden(&self) -> bool {
         self.name.starts_with("x-")
@@ -185,7 +194,10 @@ impl Opt {
     }
 }
 
-/// The subcommands, by the first word. As PID 1 such a word without `--` is refused: it was meant as a program.
+/// The one subcommand that is a container's command itself.
+const SIDECAR_WORD: &str = "sidecar";
+
+/// The subcommands, by the first word. As PID 1 such a word without `--` is refused, but for `sidecar`: it was meant as a program.
 pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("prestop", "Drain the running instance and return when the drain is over: for lifecycle.preStop.exec"),
     ("stop", "Stop the running instance; --now leaves out the drain"),
@@ -193,6 +205,7 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("serve", "Exit 0 if /servez would say 200: the app serves, through the drain too"),
     ("live", "Exit 0 if /livez would say 200"),
     ("status", "Say what the running instance is doing; --json for machines"),
+    (SIDECAR_WORD, "Stand beside an app in another container of the pod: its endpoint and its preStop hook"),
     ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
     ("test", "Try a command's stop: `sundown test -- yarn start`; exit 0 if it stops by itself in time"),
     ("plan", "Say which numbers a run with these options has, if they fit, and the manifest for them; starts nothing"),
@@ -238,6 +251,8 @@ impl fmt::Display for Said {
 #[derive(Clone, Default, Debug)]
 pub struct Settings {
     said: Vec<Said>,
+    /// Whether this is for a sidecar, which has no child.
+    pub is_sidecar: bool,
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What to warn of: variables that look like ours and are not.
@@ -261,6 +276,8 @@ impl Settings {
 pub enum Call {
     /// Start the program and bring it down.
     Run(Settings),
+    /// Stand beside an app in another container.
+    Sidecar(Settings),
     /// Talk to a running instance, or sleep: the subcommand's name and the words after it.
     Subcommand(&'static str, Vec<OsString>),
     /// Show the numbers that such a run would have.
@@ -292,6 +309,9 @@ pub fn parse(
     if let Some(first) = words.first().and_then(|word| word.to_str())
         && let Some((name, _)) = SUBCOMMANDS.iter().find(|(name, _)| *name == first)
     {
+        if *name == SIDECAR_WORD {
+            return sidecar(words, environment);
+        }
         if is_pid_1 && !ALONE.contains(name) {
             return Err(format!(
                 "`{name}` is a subcommand of sundown; to run a program of that name as PID 1 write: sundown -- {name} ..."
@@ -316,6 +336,20 @@ pub fn parse(
         return Err("no program to start: sundown [OPTIONS] [--] COMMAND [ARGS]... (see sundown --help)".into());
     }
     Ok(Call::Run(settings))
+}
+
+/// `words` begin with the subcommand, which stands where the parser looks for the program's name. Unlike the others it is an
+/// instance, and so its options may come from the environment.
+fn sidecar(words: &[OsString], environment: impl Iterator<Item = (OsString, OsString)>) -> Result<Call, String> {
+    let mut settings = Settings { is_sidecar: true, ..Settings::default() };
+    from_environment(&mut settings, environment);
+    Ok(match read(command(), words)? {
+        ControlFlow::Continue(matches) => {
+            from_command_line(&mut settings, &matches);
+            Call::Sidecar(settings)
+        }
+        ControlFlow::Break(print) => Call::Print(print),
+    })
 }
 
 fn from_environment(settings: &mut Settings, environment: impl Iterator<Item = (OsString, OsString)>) {
@@ -410,7 +444,7 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | plan | test | keepalive | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown sidecar [OPTIONS]\n       sundown prestop | stop | ready | serve | live | status | explain | plan | test | keepalive | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)
@@ -520,6 +554,21 @@ mod tests {
             let call = parse(&os(&["sundown", name]), std::iter::empty(), true);
             assert!(!matches!(call, Err(text) if text.contains("is a subcommand")), "{name}");
         }
+    }
+
+    #[test]
+    fn a_sidecar_is_a_containers_command_and_reads_the_environment() {
+        let environment = [(OsString::from("SUNDOWN_PORTS"), OsString::from("3000"))];
+        for is_pid_1 in [true, false] {
+            let call = parse(&os(&["sundown", "sidecar", "--lb", "alb"]), environment.clone().into_iter(), is_pid_1);
+            let Ok(Call::Sidecar(settings)) = call else { panic!("not a sidecar") };
+            assert_eq!(
+                (value(&settings, "lb").as_deref(), value(&settings, "ports").as_deref()),
+                (Some("alb"), Some("3000"))
+            );
+            assert!(settings.is_sidecar);
+        }
+        assert_eq!(run(&["sundown", "--", "sidecar"], &[]).command, os(&["sidecar"]));
     }
 
     #[test]

@@ -14,12 +14,14 @@ use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
 use crate::control;
 use crate::fallback;
+use crate::http::Guard;
 use crate::notify::{NOTIFY_SOCKET, Notifier};
 use crate::plan::show::Outline;
 use crate::plan::{Notify, Plan, Platform, Surroundings};
 use crate::report::advice::Given;
 use crate::report::log;
 use crate::report::termination::TerminationLog;
+use crate::sidecar;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
 use crate::supervisor::{self, Cut, Ears, Setup};
 use crate::tree::MARK;
@@ -58,11 +60,16 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             let _ = signals::set_mask(inherited.mask);
             show_plan(asked)
         }
-        Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
-            log::not_started(code, &text);
-            code
-        }),
+        Call::Run(settings) => or_say_why(launch(settings, inherited)),
+        Call::Sidecar(settings) => or_say_why(stand_beside(settings, inherited)),
     }
+}
+
+fn or_say_why(code: Result<u8, Failure>) -> u8 {
+    code.unwrap_or_else(|Failure(code, text)| {
+        log::not_started(code, &text);
+        code
+    })
 }
 
 /// Prints the plan, and tells by the exit code whether all fits.
@@ -84,7 +91,8 @@ fn platform() -> Option<Platform> {
     Platform::detect(|name| std::env::var_os(name), |path| Path::new(path).exists())
 }
 
-fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+/// The settings and the log, and what is to be said at the start.
+fn prepare(settings: cli::Settings) -> Result<(Plan, Given), Failure> {
     let around = Surroundings { platform: platform(), stderr_is_terminal: io::stderr().is_terminal() };
     let plan = Plan::new(settings, &around).map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
     log::init(plan.log_format, plan.log_level);
@@ -94,6 +102,11 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     }
     let given = Given::default();
     plan.advice.iter().for_each(|advice| given.give(advice));
+    Ok((plan, given))
+}
+
+fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let (plan, given) = prepare(settings)?;
     let mut notifier = Notifier::open(take_notify_socket(plan.neighbours.notify));
     match begin(&plan, inherited, &mut notifier) {
         Ok(Begun { child, mark, terminal, termination, ears }) => {
@@ -103,7 +116,7 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
         Err(failure) if plan.neighbours.on_exit.is_empty() => Err(failure),
         // Whoever waits for our end is told of it, or a Job would hang on a program that was never there.
         Err(Failure(code, text)) => {
-            log::plain(text);
+            log::not_started(code, &text);
             // Of all failures only a stop request gives such a code.
             supervisor::say_goodbye(&plan, inherited, code > 128);
             Ok(code)
@@ -123,16 +136,13 @@ struct Begun {
 /// Opens our ears, waits for what the program needs, and starts it.
 fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<Begun, Failure> {
     // The port first: one that is taken is an error without a child.
-    let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
-    let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
+    let endpoint = open_endpoint(plan)?;
     let control = if plan.control { open_control() } else { None };
     let mut termination = open_termination_log(plan);
     become_subreaper();
     let mark = new_mark();
     let program = child_program(plan, &mark, &mut termination)?;
-    let arrivals =
-        Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))?;
-    let ears = Ears { endpoint, control, arrivals };
+    let ears = Ears { endpoint, control, arrivals: open_arrivals()? };
     if !plan.neighbours.wait_for.is_empty() {
         let waited = supervisor::wait_for(plan, inherited, &ears, notifier);
         waited.map_err(|Cut { code, text }| Failure(code, text))?;
@@ -153,6 +163,23 @@ fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<B
     Ok(Begun { child, mark, terminal, termination, ears })
 }
 
+/// The same without a program.
+fn stand_beside(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let (plan, given) = prepare(settings)?;
+    let endpoint = open_endpoint(&plan)?;
+    let guard = plan.prestop.as_ref().map(Guard::new).transpose().map_err(|error| Failure(BAD_USAGE, error))?;
+    let control = if plan.control { open_control() } else { None };
+    let termination = open_termination_log(&plan);
+    let arrivals = open_arrivals()?;
+    let setup = sidecar::Setup { plan, guard, inherited, termination, given };
+    Ok(sidecar::run(setup, Ears { endpoint, control, arrivals }))
+}
+
+fn open_endpoint(plan: &Plan) -> Result<Option<std::net::TcpListener>, Failure> {
+    let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
+    endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))
+}
+
 /// Systemd's socket, where it is ours to speak to. What is not the program's is not left in its environment: it would hear from
 /// two, and believe either.
 fn take_notify_socket(notify: Notify) -> Option<OsString> {
@@ -163,6 +190,10 @@ fn take_notify_socket(notify: Notify) -> Option<OsString> {
     // SAFETY: we are the only thread.
     unsafe { std::env::remove_var(NOTIFY_SOCKET) };
     address.filter(|_| notify == Notify::Own)
+}
+
+fn open_arrivals() -> Result<Arrivals, Failure> {
+    Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))
 }
 
 /// The stop request that has arrived already, if one has.

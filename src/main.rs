@@ -16,6 +16,7 @@ mod lifecycle;
 mod notify;
 mod plan;
 mod report;
+mod sidecar;
 mod signals;
 mod supervisor;
 mod traffic;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::check::{self, Check};
 use crate::cli::{Said, Settings};
-use crate::http::Address;
+use crate::http::{Address, Key};
 use crate::report::advice::Advice;
 use crate::signals::SigSet;
 
@@ -18,6 +18,7 @@ mod neighbours;
 mod origin;
 mod platform;
 pub mod show;
+mod sidecar;
 mod sums;
 mod words;
 
@@ -91,6 +92,8 @@ pub struct Plan {
     pub log_format: LogFormat,
     /// What the log tells.
     pub log_level: tracing::Level,
+    /// Who may call /prestop, where that was said.
+    pub prestop: Option<Key>,
     /// For tests: the endpoint panics.
     pub panic_on_request: bool,
     /// What to tell at start, a line each.
@@ -132,6 +135,8 @@ pub struct Drain {
     pub quiet: Duration,
     /// How many failing answers in a row make a balancer let go.
     pub unhealthy_threshold: u32,
+    /// Whether it is there for what the app is to outlive (`--outlive`).
+    pub outlives: bool,
     /// Whether a check or a command may hold it up (`--drain-while`, `--on-drain`).
     pub held: bool,
     /// Whether we chose it. One that was asked for is kept also for an app that seems to need none.
@@ -223,6 +228,10 @@ impl Plan {
     /// # Errors
     /// The first value that cannot be used, with its reason.
     pub fn new(settings: Settings, around: &Surroundings) -> Result<Self, BadSetting> {
+        let is_sidecar = settings.is_sidecar;
+        if is_sidecar {
+            sidecar::refuse(&settings)?;
+        }
         let platform = around.platform;
         let drain_while = read(&settings, "drain-while", drain_check)?;
         let on_drain = read(&settings, "on-drain", check::command)?;
@@ -233,9 +242,10 @@ impl Plan {
             "off" => Ok(None),
             _ => Address::parse(text).map(Some),
         })?
-        .flatten();
+        .unwrap_or_else(|| is_sidecar.then(|| Address::parse(sidecar::PORT).ok()).flatten());
         let default_check = if http.is_some() { Check::Listening } else { Check::Running };
         let mut warnings = settings.warnings.clone();
+        let prestop = sidecar::key(&settings, &mut warnings)?;
         let limit = match (read(&settings, "grace-period", duration)?, platform) {
             (Some(stated), _) => Limit::Stated(stated),
             (None, Some(platform)) => Limit::Assumed(platform.default_limit(), platform),
@@ -269,6 +279,7 @@ impl Plan {
             until,
             quiet: read(&settings, "drain-quiet", duration)?.unwrap_or(Duration::from_secs(1)),
             unhealthy_threshold: read(&settings, "lb-unhealthy-threshold", count)?.unwrap_or(2),
+            outlives,
             held,
             automatic: stated_drain.is_none() && !held,
         };
@@ -290,7 +301,7 @@ impl Plan {
         let fitted = budget.fit(wanted, &mut advice);
         let said_greatest = greatest.map(|greatest| (greatest, Origin::of(&settings, "drain-timeout")));
         let (drain, greatest_from) = budget.stretch(fitted, said_greatest, &mut advice);
-        Ok(Self {
+        let plan = Self {
             ready_check: read(&settings, "ready-check", Check::parse)?.unwrap_or(default_check),
             live_check: read(&settings, "live-check", Check::parse)?,
             pace: Pace {
@@ -334,6 +345,7 @@ impl Plan {
             })?
             .unwrap_or(tracing::Level::INFO),
             panic_on_request: read(&settings, "x-panic-on-request", switch)?.unwrap_or(false),
+            prestop,
             http,
             command: settings.command,
             warnings,
@@ -343,7 +355,11 @@ impl Plan {
             said_greatest,
             least_from: Origin { is_cut: drain.least < wanted.least, ..least_from },
             greatest_from,
-        })
+        };
+        if is_sidecar {
+            sidecar::complete(&plan)?;
+        }
+        Ok(plan)
     }
 
     /// When everything has to be over, counted from the stop request; only where the limit was stated.

@@ -12,21 +12,22 @@ use tokio::sync::oneshot;
 mod act;
 mod attend;
 mod autopsy;
-mod checks;
+pub mod checks;
 mod examine;
 mod farewell;
 mod finish;
-mod holders;
+pub mod holders;
 mod jobs;
 mod keepalive;
 mod memory;
 mod notify;
 mod reap;
 mod signal;
-mod status;
-mod traffic;
+pub mod status;
+pub mod traffic;
 mod wait;
 
+pub use attend::{block_on, listen};
 pub use farewell::say_goodbye;
 pub use wait::{Cut, wait_for};
 
@@ -357,12 +358,11 @@ impl Supervisor {
     }
 
     async fn answer(&mut self, ask: Ask, reply: oneshot::Sender<Reply>) {
-        let verdict = |verdict: http::Verdict| Reply { code: u8::from(!verdict.ok), text: verdict.text };
         let answer = match ask {
-            Ask::Ready => verdict(self.board.ready()),
-            Ask::Serve => verdict(http::Answers::servez(&*self.board)),
-            Ask::Live => http::Answers::livez(&*self.board)
-                .map_or_else(|| Reply::no("there is no --live-check to answer by"), verdict),
+            Ask::Ready | Ask::Serve | Ask::Live => match self.board.probe(ask) {
+                Some(verdict) => verdict,
+                None => return,
+            },
             Ask::Status => Reply::ok(self.status_text()),
             Ask::StatusJson => Reply::ok(self.status_json()),
             Ask::PreStop => return self.prestop(reply).await,
@@ -452,7 +452,8 @@ fn inode(socket: &std::net::TcpListener) -> Option<u64> {
     nix::sys::stat::fstat(socket).ok().map(|stat| stat.st_ino)
 }
 
-async fn sleep_until(wake: Option<Instant>) {
+/// Until then; for ever without a moment.
+pub async fn sleep_until(wake: Option<Instant>) {
     match wake {
         Some(wake) => tokio::time::sleep_until(wake.into()).await,
         None => std::future::pending().await,

@@ -98,6 +98,17 @@ fn it_never_wakes_up_while_the_app_serves() {
 }
 
 #[test]
+fn a_sidecar_never_wakes_up_at_idle() {
+    let app = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = app.local_addr().expect("its address").port().to_string();
+    let address = http::free_address();
+    let words = [common::SUNDOWN, "sidecar", "--ports", &port, "--http", &address.to_string(), "--prestop-open"];
+    let instance = Launch::other(&words).start(&[]);
+    http::wait_for_status(address, "/readyz", 200);
+    never_wakes_up(&instance);
+}
+
+#[test]
 fn it_never_wakes_up_at_idle_after_thousands_of_signals_and_orphans() {
     let instance =
         Launch::sundown(&[]).start(&["sh", "-c", "for i in $(seq 500); do (true &); done; exec {app} every=HUP"]);

@@ -20,6 +20,23 @@ impl Moments {
 pub struct Activity {
     moments: Moments,
     last: Rc<Cell<u64>>,
+    held: Rc<Cell<bool>>,
+    /// How many seats are held, and how many may be.
+    holds: Rc<Cell<usize>>,
+    most: usize,
+}
+
+/// While it lives, the seat is not taken.
+pub struct Held {
+    seat: Rc<Cell<bool>>,
+    holds: Rc<Cell<usize>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.seat.set(false);
+        self.holds.set(self.holds.get() - 1);
+    }
 }
 
 impl Activity {
@@ -27,12 +44,24 @@ impl Activity {
     pub fn note(&self) {
         self.last.set(self.moments.next());
     }
+
+    /// Keeps the seat for one who has to wait long for its answer. No more than half of all seats can be kept so, or those
+    /// who wait would keep the others out; who comes after that waits as one who may be evicted.
+    pub fn hold(&self) -> Option<Held> {
+        if self.held.get() || self.holds.get() >= self.most {
+            return None;
+        }
+        self.held.set(true);
+        self.holds.set(self.holds.get() + 1);
+        Some(Held { seat: self.held.clone(), holds: self.holds.clone() })
+    }
 }
 
 /// The connections that are open, at most as many as there are seats. `T` is what ends one.
 pub struct Guests<T> {
     seats: usize,
     moments: Moments,
+    holds: Rc<Cell<usize>>,
     seated: Vec<Guest<T>>,
 }
 
@@ -45,7 +74,7 @@ impl<T> Guests<T> {
     /// Room for that many, at least one.
     pub fn new(seats: usize) -> Self {
         let seats = seats.max(1);
-        Self { seats, moments: Moments::default(), seated: Vec::with_capacity(seats) }
+        Self { seats, moments: Moments::default(), holds: Rc::default(), seated: Vec::with_capacity(seats) }
     }
 
     /// Whether the next one to come needs another's seat.
@@ -55,7 +84,8 @@ impl<T> Guests<T> {
 
     /// A new one's record, as of now.
     pub fn arrival(&self) -> Activity {
-        let activity = Activity { moments: self.moments.clone(), last: Rc::default() };
+        let (moments, holds) = (self.moments.clone(), self.holds.clone());
+        let activity = Activity { moments, last: Rc::default(), held: Rc::default(), holds, most: self.seats / 2 };
         activity.note();
         activity
     }
@@ -66,10 +96,11 @@ impl<T> Guests<T> {
         self.seated.push(Guest { who, activity });
     }
 
-    /// Takes the seat of the one that has been idle for longest, if any is here; the caller ends it.
+    /// Takes the seat of the one that has been idle for longest, if any is here whose seat is not held; the caller ends it.
     pub fn evict(&mut self) -> Option<T> {
         let idle = |guest: &Guest<T>| guest.activity.last.get();
-        let longest = self.seated.iter().enumerate().min_by_key(|(_, guest)| idle(guest))?.0;
+        let free = self.seated.iter().enumerate().filter(|(_, guest)| !guest.activity.held.get());
+        let longest = free.min_by_key(|(_, guest)| idle(guest))?.0;
         Some(self.seated.swap_remove(longest).who)
     }
 
@@ -99,6 +130,24 @@ mod tests {
         assert_eq!(guests.evict(), Some(2));
         assert_eq!(guests.evict(), Some(0));
         assert_eq!(guests.evict(), None);
+    }
+
+    #[test]
+    fn a_seat_that_is_held_is_not_taken_and_half_of_them_can_be() {
+        let mut guests = Guests::new(4);
+        let activities: Vec<_> = (0..4)
+            .map(|who| {
+                let activity = guests.arrival();
+                guests.seat(who, activity.clone());
+                activity
+            })
+            .collect();
+        let held: Vec<_> = activities.iter().map(Activity::hold).collect();
+        assert_eq!(held.iter().filter(|held| held.is_some()).count(), 2);
+        assert_eq!(guests.evict(), Some(2), "the first two are held");
+        drop(held);
+        assert!(activities[3].hold().is_some());
+        assert_eq!((guests.evict(), guests.evict()), (Some(0), Some(1)));
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! The endpoint: readiness, serving, liveness and metrics over HTTP/1, for load balancers, the kubelet and Prometheus.
 //!
-//! It changes nothing and shows no command line, no environment and no process name, since argv holds passwords. It is
+//! It changes nothing (but for a sidecar's /prestop) and shows no command line, no environment and no process name, since argv holds passwords. It is
 //! bound before the child is started, so that a port in use is an error and not a surprise, and it answers until the
 //! process exits. No client, be it slow, silent, huge or one of thousands, delays the supervisor or grows its memory.
 
 use std::pin::Pin;
 
+use hyper::header::HeaderValue;
+
 mod address;
 mod answer;
+mod guard;
 mod guests;
 mod server;
 mod visitor;
 
 pub use address::Address;
+pub use guard::{Guard, Key};
 pub use server::serve;
 pub use visitor::Visitor;
 
@@ -30,8 +34,25 @@ pub trait Answers {
     /// The figures in Prometheus' text format 0.0.4, each line ended by a newline. They may have to be looked up.
     fn metrics(&self) -> Pin<Box<dyn Future<Output = String> + '_>>;
 
+    /// A call of /prestop, from one who brings this `Authorization` header.
+    fn prestop(&self, _authorization: Option<&HeaderValue>) -> Prestop<'_> {
+        Prestop::Nowhere
+    }
+
     /// Hears of each request before it is answered. The hidden switch that tests a panic of ours panics here.
     fn request(&self) {}
+}
+
+/// What becomes of a call of /prestop.
+pub enum Prestop<'a> {
+    /// There is no such path here.
+    Nowhere,
+    /// Nobody was said who may call it.
+    Unset,
+    /// Who asks may not.
+    Denied,
+    /// It is answered with this line when the drain is over.
+    Wait(Pin<Box<dyn Future<Output = String> + 'a>>),
 }
 
 /// The answer to a probe: 200 or 503, and why.

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use super::answer::answer;
+use super::answer::{Question, answer};
 use super::guests::{Activity, Guests};
 use super::{Answers, Visitor};
 
@@ -138,7 +138,14 @@ async fn respond(
     answers.request();
     let has_body = !request.body().is_end_stream();
     let visitor = Visitor::new(peer, request.headers().get(USER_AGENT));
-    let response = answer(answers, &visitor, request.method(), request.uri().path(), has_body).await;
+    let question = Question {
+        visitor: &visitor,
+        method: request.method(),
+        path: request.uri().path(),
+        headers: request.headers(),
+        has_body,
+    };
+    let response = answer(answers, &question, activity).await;
     activity.note();
     Ok(response)
 }

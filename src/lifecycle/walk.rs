@@ -72,6 +72,7 @@ fn cases() -> Vec<Case> {
         until: DrainUntil::Quiet,
         quiet: SECOND,
         unhealthy_threshold: 2,
+        outlives: false,
         held: false,
         automatic,
     };

@@ -206,6 +206,6 @@ fn environment(settings: &Settings, limit: Duration) -> Vec<(String, String)> {
         }
         _ => settings.get(name).map(|said| said.value.trim().to_owned()),
     };
-    let shown = OPTIONS.iter().filter(|option| !option.is_hidden());
+    let shown = OPTIONS.iter().filter(|option| option.is_of_a_run());
     shown.filter_map(|option| Some((option.variable(), value(option.name)?))).collect()
 }

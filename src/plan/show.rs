@@ -146,7 +146,7 @@ impl Outline {
     }
 
     fn rows(&self) -> impl Iterator<Item = Row> {
-        OPTIONS.iter().filter(|option| !option.is_hidden()).map(|option| Row {
+        OPTIONS.iter().filter(|option| option.is_of_a_run()).map(|option| Row {
             option,
             value: self.value(option.name).unwrap_or_default(),
             origin: self.origin(option.name),

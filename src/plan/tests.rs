@@ -17,6 +17,16 @@ fn plan_on(platform: Option<Platform>, options: &[&str]) -> Result<Plan, String>
     }
 }
 
+fn sidecar(options: &[&str]) -> Result<Plan, String> {
+    let args: Vec<OsString> = [&["sundown", "sidecar"], options].concat().iter().map(OsString::from).collect();
+    match parse(&args, std::iter::empty(), true) {
+        Ok(Call::Sidecar(settings)) => Plan::new(settings, &Surroundings { platform: None, stderr_is_terminal: false })
+            .map_err(|error| error.to_string()),
+        Ok(_) => panic!("not a sidecar"),
+        Err(text) => Err(text),
+    }
+}
+
 fn plan(options: &[&str]) -> Plan {
     plan_on(None, options).unwrap_or_else(|text| panic!("{text}"))
 }
@@ -236,6 +246,32 @@ fn only_a_stated_limit_gives_a_deadline() {
         "the margin is a quarter"
     );
     assert!(advice(&plan(&["--lb", "gclb"]))[0].contains("needs a grace period of 1m42s"));
+}
+
+#[test]
+fn a_sidecar_has_its_endpoint_and_looks_at_its_ports() {
+    let plan =
+        sidecar(&["--ports", "3000", "--prestop-open", "--grace-period", "30s", "--lb", "service"]).expect("a plan");
+    assert_eq!(plan.http.map(|http| http.to_string()).as_deref(), Some(":9180"));
+    assert_eq!((plan.ready_check, plan.ports), (Check::Listening, vec![3000]));
+    assert_eq!((plan.drain.least, plan.prestop), (seconds(5), Some(Key::Open)));
+}
+
+#[test]
+fn a_sidecar_without_a_hook_is_told() {
+    let told = |options: &[&str]| {
+        let plan = sidecar(&[&["--ports", "3000"], options].concat()).expect("a plan");
+        plan.warnings.iter().any(|warning| warning.contains("there is no /prestop"))
+    };
+    assert!(told(&[]) && !told(&["--prestop-token", "x"]) && !told(&["--prestop-open"]));
+}
+
+#[test]
+fn a_token_is_never_part_of_what_is_said() {
+    let two = sidecar(&["--ports", "3000", "--prestop-token", "s3cret", "--prestop-open"]).expect_err("refused");
+    assert!(two.contains("one of them") && !two.contains("s3cret"), "{two}");
+    let without = refused(&["--prestop-token", "s3cret"]);
+    assert!(without.contains("only `sundown sidecar`") && !without.contains("s3cret"), "{without}");
 }
 
 #[test]

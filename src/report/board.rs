@@ -6,12 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use hyper::header::HeaderValue;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::cgroup::Snapshot;
 use crate::check::Check;
-use crate::http::{Answers, Verdict, Visitor};
+use crate::control::{Ask, Reply};
+use crate::http::{Answers, Guard, Prestop, Verdict, Visitor};
 use crate::lifecycle::{Moment, PHASES};
 use crate::plan::Plan;
 use crate::report::advice::{Advice, Given, Id};
@@ -48,6 +50,12 @@ pub struct Board {
     pub stop_began: Cell<Option<Moment>>,
     /// Who has asked whether we are ready.
     pub probers: RefCell<Probers>,
+    /// Who may call /prestop, where there is such a path.
+    prestop: Option<Option<Guard>>,
+    /// The calls of it that wait for their answer.
+    hooks: Cell<usize>,
+    /// Whether it was said that one was sent away.
+    told_of_denied: Cell<bool>,
     panics: bool,
     grace: Option<Duration>,
     /// Whether nobody has said which balancer there is, or how long it takes.
@@ -114,10 +122,37 @@ impl Board {
             began,
             stop_began: Cell::new(None),
             probers: RefCell::new(Probers::new(plan.drain.unhealthy_threshold)),
+            prestop: None,
+            hooks: Cell::new(0),
+            told_of_denied: Cell::new(false),
             panics: plan.panic_on_request,
             is_unnamed: plan.balancer_is_unnamed,
             grace: plan.deadline().map(|limit| limit + plan.kill_margin),
         }
+    }
+
+    /// With /prestop among the paths, for whom the guard lets in; nobody without one.
+    pub fn with_prestop(self, guard: Option<Guard>) -> Self {
+        Self { prestop: Some(guard), ..self }
+    }
+
+    /// How many calls of /prestop wait for their answer.
+    pub fn hooks(&self) -> usize {
+        self.hooks.get()
+    }
+
+    /// What a probe by the control socket is to be told; none if it asks for something else.
+    pub fn probe(&self, ask: Ask) -> Option<Reply> {
+        let verdict = match ask {
+            Ask::Ready => self.ready(),
+            Ask::Serve => self.servez(),
+            Ask::Live => match self.livez() {
+                Some(verdict) => verdict,
+                None => return Some(Reply::no("there is no --live-check to answer by")),
+            },
+            _ => return None,
+        };
+        Some(Reply { code: u8::from(!verdict.ok), text: verdict.text })
     }
 
     /// Sets what the lifecycle says.
@@ -178,7 +213,32 @@ impl Board {
     }
 }
 
+/// Counted while a hook waits.
+struct Waits<'a>(&'a Cell<usize>);
+
+impl<'a> Waits<'a> {
+    fn new(hooks: &'a Cell<usize>) -> Self {
+        hooks.set(hooks.get() + 1);
+        Self(hooks)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 impl Board {
+    /// Asks for a drain and waits until it is over, or we are.
+    async fn drained(&self) -> String {
+        let _waits = Waits::new(&self.hooks);
+        let (tell, told) = oneshot::channel();
+        let asked = self.orders.send(Order::Asked(Ask::PreStop, tell));
+        let told = if asked.is_ok() { told.await.ok() } else { None };
+        told.map_or_else(|| "the sidecar is going down: there is nothing to wait for".to_owned(), |reply| reply.text)
+    }
+
     /// Asks the supervisor, who may have gone, or have its hands full with a stop.
     async fn look_up(&self) -> LookedUp {
         let (tell, told) = oneshot::channel();
@@ -271,6 +331,23 @@ impl Answers for Board {
 
     fn metrics(&self) -> Pin<Box<dyn Future<Output = String> + '_>> {
         Box::pin(async { self.figures_with(&self.look_up().await) })
+    }
+
+    fn prestop(&self, authorization: Option<&HeaderValue>) -> Prestop<'_> {
+        match &self.prestop {
+            None => Prestop::Nowhere,
+            Some(None) => Prestop::Unset,
+            Some(Some(guard)) if !guard.admits(authorization) => {
+                // A kubelet does not look at the status of its hook's answer, and says nothing.
+                if !self.told_of_denied.replace(true) {
+                    tracing::warn!(
+                        "a call of /prestop without the right token was sent away, and changed nothing: if it was the hook, it holds nothing"
+                    );
+                }
+                Prestop::Denied
+            }
+            Some(Some(_)) => Prestop::Wait(Box::pin(self.drained())),
+        }
     }
 
     fn request(&self) {

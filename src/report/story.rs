@@ -205,13 +205,18 @@ pub fn begin(request: Request, sender: Option<Sender>, hold: Hold, kill_in: Opti
     };
     match hold {
         Hold::Drain { least, greatest } => {
-            let length = match greatest > least {
-                true => format!("at least {}, and {} at most while there is traffic", human(least), human(greatest)),
-                false => human(least),
-            };
+            let length = length(least, greatest);
             format!("stop asked for by {asked}: readiness fails, draining for {length}, then the app is told; {limit}")
         }
         Hold::None(why) => format!("stop asked for by {asked}: no drain ({why}), the app is told now; {limit}"),
+    }
+}
+
+/// How long a drain is.
+pub fn length(least: Duration, greatest: Duration) -> String {
+    match greatest > least {
+        true => format!("at least {}, and {} at most while there is traffic", human(least), human(greatest)),
+        false => human(least),
     }
 }
 

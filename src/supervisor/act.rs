@@ -73,7 +73,7 @@ impl Supervisor {
             tracing::warn!("the termination message cannot be written: {error}");
         }
         self.examine_request(request, hold);
-        self.start_holders(hold);
+        self.holders.start(&self.plan, hold, &self.around, &self.orders);
         self.foresee();
         self.tell_left();
     }
@@ -81,7 +81,7 @@ impl Supervisor {
     async fn release(&mut self, why: DrainEnd) {
         let start = self.lifecycle.clock().map_or(self.now(), |clock| clock.start);
         let time = self.now().saturating_sub(start);
-        self.end_of_holding();
+        self.holders.end(self.child.ended.is_none());
         let seen = self.end_of_traffic_watch(why);
         let text = seen.map_or_else(String::new, |drained| drained.to_string());
         tracing::info!("the drain is over after {} ({why}){text}", human(time));

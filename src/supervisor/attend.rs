@@ -11,7 +11,7 @@ use crate::tree::helpers::Helpers;
 use crate::tree::program::usual_stop_signal;
 
 /// Runs what needs an event loop, and nothing else. The same loop serves the supervisor.
-pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => LocalSet::new().block_on(&runtime, work),
         // The minimal loop can do without.
@@ -19,7 +19,8 @@ pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-pub(super) fn listen(arrivals: Arrivals) -> AsyncFd<Arrivals> {
+/// Registers the stream of signals with that loop.
+pub fn listen(arrivals: Arrivals) -> AsyncFd<Arrivals> {
     // SAFETY: the descriptor is owned, and closed only after the reactor has let go of it.
     match unsafe { AsyncFd::register_with_interest(arrivals, Interest::READABLE) } {
         Ok(arrivals) => arrivals,

@@ -2,18 +2,19 @@
 
 use std::time::Instant;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
-use super::checks::{self, Which};
+use super::checks::{self, Surroundings, Which};
 use super::{Order, Supervisor};
 use crate::check::Check;
 use crate::child::start::Role;
 use crate::lifecycle::Hold;
-use crate::plan::human;
+use crate::plan::{Plan, human};
 
 /// What holds the drain, as far as is known.
 #[derive(Default)]
-pub(super) struct Holders {
+pub(crate) struct Holders {
     drain_while: Holder,
     outlive: Holder,
     command_runs: bool,
@@ -28,17 +29,15 @@ struct Holder {
 
 impl Holders {
     /// Whether one of them does.
-    pub(super) fn hold(&self) -> bool {
+    pub(crate) fn hold(&self) -> bool {
         self.drain_while.passes || self.outlive.passes || self.command_runs
     }
-}
 
-impl Supervisor {
-    /// Starts both at the stop request. The command runs without a drain too: it may have to tell somebody that we go.
-    pub(super) fn start_holders(&mut self, hold: Hold) {
-        if let Some(command) = &self.plan.on_drain {
-            self.holders.command_runs = true;
-            let (command, around, orders) = (command.clone(), self.around.clone(), self.orders.clone());
+    /// Starts all at the stop request. The command runs without a drain too: it may have to tell somebody that we go.
+    pub(crate) fn start(&mut self, plan: &Plan, hold: Hold, around: &Surroundings, orders: &UnboundedSender<Order>) {
+        if let Some(command) = &plan.on_drain {
+            self.command_runs = true;
+            let (command, around, orders) = (command.clone(), around.clone(), orders.clone());
             tokio::task::spawn_local(async move {
                 let began = Instant::now();
                 match checks::run(&command, Role::Hook, None, &around.helpers, around.inherited).await {
@@ -50,47 +49,57 @@ impl Supervisor {
         }
         let Hold::Drain { greatest, .. } = hold else { return };
         let start = |which, check: &Option<Check>| {
-            let check = check.as_ref()?;
-            checks::start(which, check, self.plan.pace, &self.around, &self.orders)
+            let check = checks::start(which, check.as_ref()?, plan.pace, around, orders);
+            Some(Holder { passes: check.is_some(), check })
         };
-        let drain_while = start(Which::DrainWhile, &self.plan.drain_while);
-        let outlive = start(Which::Outlive, &self.plan.neighbours.outlive);
-        self.holders.drain_while = Holder { passes: drain_while.is_some(), check: drain_while };
-        self.holders.outlive = Holder { passes: outlive.is_some(), check: outlive };
-        if let Some(check) = &self.plan.neighbours.outlive {
+        self.drain_while = start(Which::DrainWhile, &plan.drain_while).unwrap_or_default();
+        self.outlive = start(Which::Outlive, &plan.neighbours.outlive).unwrap_or_default();
+        if let Some(check) = &plan.neighbours.outlive {
             tracing::info!("--outlive: the app is told when {check} fails, in {} at most", human(greatest));
         }
     }
 
     /// A check's verdict has changed.
-    pub(super) async fn hold_by_check(&mut self, which: Which, passes: bool) {
+    pub(crate) fn check_says(&mut self, which: Which, passes: bool) {
         let (holder, name) = match which {
-            Which::Outlive => (&mut self.holders.outlive, "--outlive"),
-            _ => (&mut self.holders.drain_while, "--drain-while"),
+            Which::Outlive => (&mut self.outlive, "--outlive"),
+            _ => (&mut self.drain_while, "--drain-while"),
         };
         holder.passes = passes;
         tracing::info!("the {name} check {}", if passes { "passes again" } else { "fails: it holds no more" });
+    }
+
+    /// The command has ended.
+    pub(crate) fn command_ended(&mut self) {
+        self.command_runs = false;
+    }
+
+    /// The drain is over, whatever they say, and the app is told if it still `runs`.
+    pub(crate) fn end(&mut self, runs: bool) {
+        if self.outlive.passes && runs {
+            tracing::warn!("the --outlive check still passes as the app is told");
+        }
+        for holder in [&mut self.drain_while, &mut self.outlive] {
+            if let Some(check) = std::mem::take(holder).check {
+                check.abort();
+            }
+        }
+        if self.command_runs {
+            tracing::warn!("--on-drain still runs as the app is told: it has until the app's end");
+        }
+    }
+}
+
+impl Supervisor {
+    /// A check's verdict has changed.
+    pub(super) async fn hold_by_check(&mut self, which: Which, passes: bool) {
+        self.holders.check_says(which, passes);
         self.look_at_traffic().await;
     }
 
     /// The command has ended.
     pub(super) async fn hook_ended(&mut self) {
-        self.holders.command_runs = false;
+        self.holders.command_ended();
         self.look_at_traffic().await;
-    }
-
-    /// The drain is over, whatever they say.
-    pub(super) fn end_of_holding(&mut self) {
-        if self.holders.outlive.passes && self.child.ended.is_none() {
-            tracing::warn!("the --outlive check still passes as the app is told");
-        }
-        for holder in [&mut self.holders.drain_while, &mut self.holders.outlive] {
-            if let Some(check) = std::mem::take(holder).check {
-                check.abort();
-            }
-        }
-        if self.holders.command_runs {
-            tracing::warn!("--on-drain still runs as the app is told: it has until the app's end");
-        }
     }
 }

@@ -6,8 +6,9 @@ use super::Supervisor;
 use super::examine::ancestors;
 use super::traffic::Connections;
 use crate::cgroup::Snapshot;
+use crate::lifecycle::Moment;
 use crate::plan::human;
-use crate::report::board::LookedUp;
+use crate::report::board::{Board, LookedUp};
 use crate::report::json::{list, quote, seconds};
 use crate::signals::Signal;
 use crate::traffic::sampler::Level;
@@ -59,14 +60,7 @@ impl Supervisor {
             let _ = writeln!(text, "cgroup   {cgroup}");
         }
         let now = self.now();
-        for prober in self.board.probers.borrow().iter() {
-            let ago = human(now.saturating_sub(prober.last));
-            let refused = match prober.refusals {
-                0 => String::new(),
-                count => format!(", told {count} times in a row that we are not ready"),
-            };
-            let _ = writeln!(text, "prober   {prober}, last {ago} ago{refused}");
-        }
+        text.push_str(&probers(&self.board, now));
         for told in self.teller.ledger.told() {
             let _ = writeln!(text, "told     {} to {} (pid {})", told.signal, told.comm.as_str(), told.key.pid);
         }
@@ -113,7 +107,7 @@ impl Supervisor {
             traffic,
             cgroup,
             seconds(self.keepalive.estimate.map(|seen| seen.timeout)),
-            self.probers_json(),
+            probers_json(&self.board, self.now()),
             told,
         )
     }
@@ -129,24 +123,6 @@ impl Supervisor {
         };
         walk::own_apps(nodes).into_iter().map(app).collect()
     }
-
-    fn probers_json(&self) -> String {
-        let now = self.now();
-        list(self.board.probers.borrow().iter().map(|prober| {
-            format!(
-                concat!(
-                    "{{\"address\":\"{}\",\"agent\":{},\"visits\":{},\"last_visit_seconds_ago\":{},\"period_seconds\":{},",
-                    "\"refusals_in_a_row\":{}}}"
-                ),
-                prober.visitor.address(),
-                quote(prober.visitor.agent()),
-                prober.visits,
-                seconds(Some(now.saturating_sub(prober.last))),
-                seconds(prober.period()),
-                prober.refusals,
-            )
-        }))
-    }
 }
 
 /// An app of the tree.
@@ -157,7 +133,38 @@ struct App {
     signal: Signal,
 }
 
-fn traffic_json(traffic: &Connections) -> String {
+/// Those who ask for /readyz, a line each.
+pub(crate) fn probers(board: &Board, now: Moment) -> String {
+    let mut text = String::new();
+    for prober in board.probers.borrow().iter() {
+        let ago = human(now.saturating_sub(prober.last));
+        let refused = match prober.refusals {
+            0 => String::new(),
+            count => format!(", told {count} times in a row that we are not ready"),
+        };
+        let _ = writeln!(text, "prober   {prober}, last {ago} ago{refused}");
+    }
+    text
+}
+
+pub(crate) fn probers_json(board: &Board, now: Moment) -> String {
+    list(board.probers.borrow().iter().map(|prober| {
+        format!(
+            concat!(
+                "{{\"address\":\"{}\",\"agent\":{},\"visits\":{},\"last_visit_seconds_ago\":{},\"period_seconds\":{},",
+                "\"refusals_in_a_row\":{}}}"
+            ),
+            prober.visitor.address(),
+            quote(prober.visitor.agent()),
+            prober.visits,
+            seconds(Some(now.saturating_sub(prober.last))),
+            seconds(prober.period()),
+            prober.refusals,
+        )
+    }))
+}
+
+pub(crate) fn traffic_json(traffic: &Connections) -> String {
     let Connections { level, totals, .. } = traffic;
     let is_seen = *level == Level::Diag;
     let known = |known: String| if is_seen { known } else { "null".into() };
@@ -190,6 +197,6 @@ fn cgroup_json(figures: &Snapshot) -> String {
     )
 }
 
-fn yes(value: bool) -> &'static str {
+pub(crate) fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }

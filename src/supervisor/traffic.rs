@@ -18,7 +18,7 @@ use crate::traffic::sampler::{Level, Sampler, Seen};
 const SHOWN: usize = 8;
 
 /// The watch over one drain.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     sampler: Sampler,
     began: Moment,
     least: Duration,
@@ -37,32 +37,15 @@ impl Supervisor {
     /// enough; without a drain the app's ports are taken down, as long as it listens on them, and no more.
     pub(super) fn watch_traffic(&mut self, hold: Hold) {
         let began = self.now();
-        let (mut sampler, found) = self.new_sampler();
+        let (sampler, found) = self.new_sampler();
         if found == Found::Not && matches!(hold, Hold::Drain { .. }) && self.listens() {
             tracing::warn!(
                 "the app's traffic cannot be seen, since its listeners cannot be told from others': the drain has its least length (--ports names them)"
             );
         }
-        let (least, due) = match hold {
-            Hold::None(_) => (Duration::ZERO, None),
-            Hold::Drain { least, .. } => (least, Some(began + sampler.sample(began, &self.not_clients()).next)),
-        };
-        let lull = match self.lifecycle.phase() {
-            Phase::Draining { lull, .. } => lull,
-            _ => Lull::Over(DrainEnd::TimeUp),
-        };
-        self.traffic = Some(Watch {
-            sampler,
-            began,
-            least,
-            due,
-            last: None,
-            lull,
-            matters: lull == Lull::Busy,
-            release: Release::NotYet,
-            connections: Arrivals::default(),
-            requests: Arrivals::default(),
-        });
+        let watch = Watch::begin(sampler, began, hold, self.lifecycle.phase(), &self.not_clients());
+        let due = watch.due;
+        self.traffic = Some(watch);
         if due.is_some() && self.plan.drain.until == DrainUntil::Released {
             self.say_who_probes();
         }
@@ -108,54 +91,22 @@ impl Supervisor {
         let now = self.now();
         let Phase::Draining { .. } = self.lifecycle.phase() else { return };
         let Some(mut watch) = self.traffic.take() else { return };
+        let (held, release) = (self.holders.hold(), self.board.probers.borrow().released(now));
         let skip = self.not_clients();
-        let seen = watch.sampler.sample(now, &skip);
-        if let Some(reason) = watch.sampler.take_reason() {
-            tracing::warn!("{}: {reason}", watch.sampler.level());
-        }
-        if seen.listeners_changed {
-            watch.sampler.find(self.teller.tree.look().iter().map(|node| node.stat.key.pid));
-        }
-        watch.note(&seen, now);
-        watch.due = (seen.level != Level::Blind).then(|| now + seen.next);
-        let release = self.board.probers.borrow().released(now);
-        // A prober may be waiting for us to read what it asks: it is silent only if it still is at the next look.
-        let held = self.holders.hold();
-        let known = if release == watch.release { release } else { Release::NotYet };
-        watch.release = release;
-        let lull = match held {
-            true => Lull::Busy,
-            false if self.plan.neighbours.outlive.is_some() && self.plan.drain.until == DrainUntil::Delay => {
-                Lull::Over(DrainEnd::Outlived)
-            }
-            false => judge(&self.plan.drain, &seen, now, watch.began, known),
+        let find = |sampler: &mut Sampler| {
+            sampler.find(self.teller.tree.look().iter().map(|node| node.stat.key.pid));
         };
-        let changed = watch.matters && lull != watch.lull;
-        if changed {
-            watch.lull = lull;
-        }
+        let changed = watch.look(now, &self.plan.drain, held, release, &skip, find);
         self.traffic = Some(watch);
-        if changed {
+        if let Some(lull) = changed {
             self.handle(Event::Traffic(lull)).await;
         }
     }
 
     /// What was seen in the drain, which has ended for this reason; nothing if nobody looked.
     pub(super) fn end_of_traffic_watch(&mut self, why: DrainEnd) -> Option<Drained> {
-        let watch = self.traffic.as_mut()?;
-        watch.due = None;
-        let seen = watch.last?;
-        if self.plan.drain.until == DrainUntil::Released && self.plan.http.is_some() && why != DrainEnd::Released {
-            say_why_not_released(watch.release);
-        }
-        Some(Drained {
-            least: watch.least,
-            why,
-            connections: watch.connections,
-            is_a_floor: seen.new_is_a_floor,
-            requests: watch.requests,
-            in_flight: seen.totals.in_flight,
-        })
+        let wants_release = self.plan.drain.until == DrainUntil::Released && self.plan.http.is_some();
+        self.traffic.as_mut()?.end(why, wants_release)
     }
 
     /// The app's connections, one by one.
@@ -196,26 +147,33 @@ impl Supervisor {
     pub(super) fn connections_of_last_look(&mut self) -> Option<Connections> {
         let now = self.now();
         let skip = self.not_clients();
-        let mut fresh = None;
-        let sampler = match &mut self.traffic {
+        match &mut self.traffic {
             // It may have closed its listeners by now, and its ports are known only from before.
-            Some(watch) => &mut watch.sampler,
-            None => fresh.insert(self.new_sampler().0),
-        };
-        let Seen { level, totals, .. } = sampler.sample(now, &skip);
-        let ports = sampler.ports().to_vec();
-        (level != Level::Blind).then_some(Connections { level, totals, ports })
+            Some(watch) => connections(&mut watch.sampler, now, &skip),
+            None => connections(&mut self.new_sampler().0, now, &skip),
+        }
     }
 }
 
+/// The connections as they are now; none if they cannot be seen.
+pub(crate) fn connections(
+    sampler: &mut Sampler,
+    now: Moment,
+    skip: &dyn Fn(&Connection) -> bool,
+) -> Option<Connections> {
+    let Seen { level, totals, .. } = sampler.sample(now, skip);
+    let ports = sampler.ports().to_vec();
+    (level != Level::Blind).then_some(Connections { level, totals, ports })
+}
+
 /// The app's connections at one moment.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     /// How well they were seen.
-    pub(super) level: Level,
+    pub(crate) level: Level,
     /// What they come to.
-    pub(super) totals: Totals,
+    pub(crate) totals: Totals,
     /// The ports that the app listens on, sorted.
-    pub(super) ports: Vec<u16>,
+    pub(crate) ports: Vec<u16>,
 }
 
 impl fmt::Display for Connections {
@@ -259,6 +217,92 @@ fn say_why_not_released(release: Release) {
 }
 
 impl Watch {
+    /// Takes the first look, where there is a drain.
+    pub(crate) fn begin(
+        mut sampler: Sampler,
+        began: Moment,
+        hold: Hold,
+        phase: Phase,
+        skip: &dyn Fn(&Connection) -> bool,
+    ) -> Self {
+        let (least, due) = match hold {
+            Hold::None(_) => (Duration::ZERO, None),
+            Hold::Drain { least, .. } => (least, Some(began + sampler.sample(began, skip).next)),
+        };
+        let lull = match phase {
+            Phase::Draining { lull, .. } => lull,
+            _ => Lull::Over(DrainEnd::TimeUp),
+        };
+        Self {
+            sampler,
+            began,
+            least,
+            due,
+            last: None,
+            lull,
+            matters: lull == Lull::Busy,
+            release: Release::NotYet,
+            connections: Arrivals::default(),
+            requests: Arrivals::default(),
+        }
+    }
+
+    /// When the next look is due, if one is.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// Takes a sample, and gives how the traffic stands if that has changed what the drain may do. `find` is called where
+    /// other listeners have come or gone.
+    pub(crate) fn look(
+        &mut self,
+        now: Moment,
+        drain: &Drain,
+        held: bool,
+        release: Release,
+        skip: &dyn Fn(&Connection) -> bool,
+        find: impl FnOnce(&mut Sampler),
+    ) -> Option<Lull> {
+        let seen = self.sampler.sample(now, skip);
+        if let Some(reason) = self.sampler.take_reason() {
+            tracing::warn!("{}: {reason}", self.sampler.level());
+        }
+        if seen.listeners_changed {
+            find(&mut self.sampler);
+        }
+        self.note(&seen, now);
+        self.due = (seen.level != Level::Blind).then(|| now + seen.next);
+        // A prober may be waiting for us to read what it asks: it is silent only if it still is at the next look.
+        let known = if release == self.release { release } else { Release::NotYet };
+        self.release = release;
+        let lull = match held {
+            true => Lull::Busy,
+            false => judge(drain, &seen, now, self.began, known),
+        };
+        let changed = self.matters && lull != self.lull;
+        if changed {
+            self.lull = lull;
+        }
+        changed.then_some(lull)
+    }
+
+    /// What was seen in the drain, which has ended for this reason; nothing if nobody looked.
+    pub(crate) fn end(&mut self, why: DrainEnd, wants_release: bool) -> Option<Drained> {
+        self.due = None;
+        let seen = self.last?;
+        if wants_release && why != DrainEnd::Released {
+            say_why_not_released(self.release);
+        }
+        Some(Drained {
+            least: self.least,
+            why,
+            connections: self.connections,
+            is_a_floor: seen.new_is_a_floor,
+            requests: self.requests,
+            in_flight: seen.totals.in_flight,
+        })
+    }
+
     fn note(&mut self, seen: &Seen, now: Moment) {
         self.last = Some(*seen);
         let (totals, passed) = (&seen.totals, now.saturating_sub(self.began));
@@ -274,7 +318,7 @@ fn judge(drain: &Drain, seen: &Seen, now: Moment, began: Moment, release: Releas
     let Drain { until, quiet: window, .. } = *drain;
     let totals = &seen.totals;
     if until == DrainUntil::Delay || seen.level == Level::Blind || seen.listeners == 0 && totals.connections == 0 {
-        return Lull::Over(DrainEnd::TimeUp);
+        return Lull::Over(if drain.outlives { DrainEnd::Outlived } else { DrainEnd::TimeUp });
     }
     // Where no connection is and none has come, there is no window to wait for.
     let nothing = totals.connections == 0 && totals.new == 0 && totals.accept_queue == 0;
@@ -313,7 +357,16 @@ mod tests {
 
     fn drain(until: DrainUntil) -> Drain {
         let (least, greatest) = (SECOND * 5, SECOND * 9);
-        Drain { least, greatest, until, quiet: SECOND, unhealthy_threshold: 2, held: false, automatic: false }
+        Drain {
+            least,
+            greatest,
+            until,
+            quiet: SECOND,
+            unhealthy_threshold: 2,
+            outlives: false,
+            held: false,
+            automatic: false,
+        }
     }
 
     fn judged(until: DrainUntil, totals: Totals, after: u32) -> Lull {

@@ -33,20 +33,31 @@ pub fn listens(pids: impl Iterator<Item = i32>, ports: &[u16], own_inode: Option
     false
 }
 
+/// The inodes of all TCP listeners on these ports, whoever they belong to.
+pub fn on_ports(ports: &[u16]) -> Vec<u64> {
+    let all = Listening::of_tcp().tcp_ports;
+    all.into_iter().filter(|(port, _)| ports.contains(port)).map(|(_, inode)| inode).collect()
+}
+
 impl Listening {
+    fn read() -> Self {
+        let mut all = Self::of_tcp();
+        for file in ["udp", "udp6"] {
+            each_row(file, |row| all.inodes.extend(inet_row(row, "07").map(|(_, inode)| inode)));
+        }
+        each_row("unix", |row| all.inodes.extend(unix_row(row)));
+        all
+    }
+
     /// Asks the kernel for its listeners alone, where it can be asked: /proc/net/tcp holds every connection as well, and a
     /// look while somebody probes must not cost more the busier the app is.
-    fn read() -> Self {
+    fn of_tcp() -> Self {
         let mut all = Self::default();
         let asked = all.ask_for_tcp();
         if asked.is_err() {
             all = Self::default();
             all.read_tcp();
         }
-        for file in ["udp", "udp6"] {
-            each_row(file, |row| all.inodes.extend(inet_row(row, "07").map(|(_, inode)| inode)));
-        }
-        each_row("unix", |row| all.inodes.extend(unix_row(row)));
         all
     }
 

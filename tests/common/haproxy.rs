@@ -63,10 +63,19 @@ impl Haproxy {
     ///
     /// Where HAProxy refuses, in its words.
     pub fn add(&self, pod: &Pod) -> io::Result<()> {
-        let server = server(pod.number);
-        let (ip, port) = (pod.app.ip(), pod.app.port());
+        self.add_target(pod.number, pod.app, pod.readyz)
+    }
+
+    /// The same for any target.
+    ///
+    /// # Errors
+    ///
+    /// Where HAProxy refuses, in its words.
+    pub fn add_target(&self, number: usize, app: SocketAddr, readyz: Option<SocketAddr>) -> io::Result<()> {
+        let server = server(number);
+        let (ip, port) = (app.ip(), app.port());
         self.command(&format!("set server {server} addr {ip} port {port}"))?;
-        if let Some(readyz) = pod.readyz {
+        if let Some(readyz) = readyz {
             self.command(&format!("set server {server} check-port {}", readyz.port()))?;
         }
         self.command(&format!("set server {server} state ready"))

@@ -291,7 +291,7 @@ fn namespace_options() -> impl Iterator<Item = &'static str> {
 }
 
 /// The tools' folder, what we were given, and where Debian keeps haproxy.
-fn search_path() -> OsString {
+pub fn search_path() -> OsString {
     let tools = env::var_os("SUNDOWN_TEST_TOOLS").map(|prefix| Path::new(&prefix).join("bin"));
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = tools.into_iter().chain(env::split_paths(&path)).chain([PathBuf::from("/usr/sbin")]);
@@ -312,7 +312,8 @@ fn answers(address: SocketAddr, path: &str) -> bool {
     get().unwrap_or(false)
 }
 
-fn exit_code(status: ExitStatus) -> i32 {
+/// Of a process: 128 and the number for a signal.
+pub fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().or(status.signal().map(|signal| 128 + signal)).expect("it ended one way or the other")
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use crate::http::{Address, Verdict};
+use crate::http::{Address, Prestop, Verdict};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const BOUND: Duration = Duration::from_secs(10);
@@ -33,6 +33,16 @@ impl Answers for Fixed {
 
     fn metrics(&self) -> std::pin::Pin<Box<dyn Future<Output = String> + '_>> {
         Box::pin(async { format!("sundown_requests {}\n", self.requests.get()) })
+    }
+
+    fn prestop(&self, authorization: Option<&hyper::header::HeaderValue>) -> Prestop<'_> {
+        match authorization.map(|value| value.as_bytes()) {
+            Some(b"Bearer right") => Prestop::Wait(Box::pin(async {
+                sleep(Duration::from_millis(600)).await;
+                "drained".to_owned()
+            })),
+            _ => Prestop::Denied,
+        }
     }
 
     fn request(&self) {
@@ -197,6 +207,48 @@ fn the_longest_idle_makes_room() {
         assert!(get(address, "/servez").ends_with("serves\n"));
         assert!(is_closed(&mut silent));
         get_and_stay(&mut scraper, "/servez", "serves\n");
+    });
+}
+
+const HOOK: &str = "GET /prestop HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer right\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn a_hook_keeps_its_seat_and_has_its_time() {
+    let limits = Limits { connections: 4, head: Duration::from_millis(100), ..SMALL };
+    with_client(limits, |address| {
+        let mut hook = connect(address);
+        hook.write_all(HOOK.as_bytes()).unwrap();
+        // Older than all of these, and longer than a head may take.
+        for _ in 0..20 {
+            assert!(get(address, "/servez").ends_with("still serves\n"));
+        }
+        let mut answer = String::new();
+        hook.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("drained\n"), "{answer}");
+    });
+}
+
+#[test]
+fn hooks_cannot_keep_the_others_out() {
+    with_client(Limits { connections: 4, ..SMALL }, |address| {
+        let _hooks: Vec<_> = (0..10)
+            .map(|_| {
+                let mut hook = connect(address);
+                hook.write_all(HOOK.as_bytes()).unwrap();
+                hook
+            })
+            .collect();
+        assert!(get(address, "/servez").ends_with("still serves\n"));
+    });
+}
+
+#[test]
+fn a_hook_is_a_get_with_the_right_word() {
+    with_client(SMALL, |address| {
+        let denied = get(address, "/prestop");
+        assert!(denied.starts_with("HTTP/1.1 401 ") && denied.contains("\r\nwww-authenticate: Bearer\r\n"), "{denied}");
+        let head = ask(address, &HOOK.replace("GET", "HEAD"));
+        assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nallow: GET\r\n"), "{head}");
     });
 }
 

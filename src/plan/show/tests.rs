@@ -63,7 +63,7 @@ fn the_text_behind_the_settings_is_what_people_expect() {
 fn each_option_has_a_value_to_show() {
     for words in [&[][..], &["--http", ":9180", "--lb", "nlb", "--for", "ecs", "--", "nginx"]] {
         let outline = outline(words);
-        for option in OPTIONS.iter().filter(|option| !option.is_hidden()) {
+        for option in OPTIONS.iter().filter(|option| option.is_of_a_run()) {
             let value = outline.value(option.name);
             assert!(value.is_some_and(|value| !value.is_empty()), "`sundown plan` has no value for --{}", option.name);
         }
