@@ -4,8 +4,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::ops::ControlFlow;
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// One option: `--name VALUE`, or `SUNDOWN_NAME=VALUE`.
 pub struct Opt {
@@ -168,12 +169,13 @@ const fn switch(name: &'static str, heading: &'static str, help: &'static str) -
 }
 
 impl Opt {
-    fn is_hidden(&self) -> bool {
+    /// Whether it is no part of what users are told.
+    pub fn is_hidden(&self) -> bool {
         self.name.starts_with("x-")
     }
 
     /// Its name in the environment.
-    fn variable(&self) -> String {
+    pub fn variable(&self) -> String {
         format!("SUNDOWN_{}", self.name.replace('-', "_").to_ascii_uppercase())
     }
 }
@@ -187,9 +189,14 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &[
     ("live", "Exit 0 if /livez would say 200"),
     ("status", "Say what the running instance is doing; --json for machines"),
     ("explain", "Explain an advice: `sundown explain SD101`; without a code list them all"),
+    ("test", "Try a command's stop: `sundown test -- yarn start`; exit 0 if it stops by itself in time"),
+    ("plan", "Say which numbers a run with these options has, if they fit, and the manifest for them; starts nothing"),
     ("keepalive", "Measure how long a server keeps an idle connection: `sundown keepalive http://127.0.0.1:3000`"),
     ("sleep", "Sleep: `sundown sleep 15`, for images without sleep"),
 ];
+
+/// Those that have a point as PID 1 too: they need no instance, and are what a pipeline runs an image for.
+const ALONE: &[&str] = &["explain", PLAN, "test", "keepalive"];
 
 /// Where a value was said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,7 +230,7 @@ impl fmt::Display for Said {
 }
 
 /// All that the user said.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Settings {
     said: Vec<Said>,
     /// The program and its arguments.
@@ -251,8 +258,20 @@ pub enum Call {
     Run(Settings),
     /// Talk to a running instance, or sleep: the subcommand's name and the words after it.
     Subcommand(&'static str, Vec<OsString>),
+    /// Show the numbers that such a run would have.
+    Plan(Planned),
     /// Print this on stdout and exit 0: the help, the version.
     Print(String),
+}
+
+/// What `sundown plan` is to show.
+pub struct Planned {
+    /// What a run would be told.
+    pub settings: Settings,
+    /// The platform to plan for, where it was said.
+    pub target: Option<String>,
+    /// Whether a machine is to read it.
+    pub json: bool,
 }
 
 /// Reads the command line and the environment.
@@ -268,10 +287,13 @@ pub fn parse(
     if let Some(first) = words.first().and_then(|word| word.to_str())
         && let Some((name, _)) = SUBCOMMANDS.iter().find(|(name, _)| *name == first)
     {
-        if is_pid_1 {
+        if is_pid_1 && !ALONE.contains(name) {
             return Err(format!(
                 "`{name}` is a subcommand of sundown; to run a program of that name as PID 1 write: sundown -- {name} ..."
             ));
+        }
+        if *name == PLAN {
+            return parse_plan(words, environment);
         }
         return Ok(Call::Subcommand(name, words[1..].to_vec()));
     }
@@ -280,11 +302,10 @@ pub fn parse(
     match words.first().map(OsString::as_os_str) {
         // The usual entrypoint has no options: clap need not be built to read it.
         Some(first) if first == "--" => settings.command = words[1..].to_vec(),
-        _ => {
-            if let Some(print) = from_command_line(&mut settings, args)? {
-                return Ok(Call::Print(print));
-            }
-        }
+        _ => match read(command(), args)? {
+            ControlFlow::Continue(matches) => from_command_line(&mut settings, &matches),
+            ControlFlow::Break(print) => return Ok(Call::Print(print)),
+        },
     }
     if settings.command.is_empty() {
         return Err("no program to start: sundown [OPTIONS] [--] COMMAND [ARGS]... (see sundown --help)".into());
@@ -325,14 +346,30 @@ fn is_service_link(name: &str, value: &OsStr) -> bool {
     links_value || links_name
 }
 
-fn from_command_line(settings: &mut Settings, args: &[OsString]) -> Result<Option<String>, String> {
-    let matches = match command().try_get_matches_from(args) {
-        Ok(matches) => matches,
-        Err(error) if error.use_stderr() => {
-            return Err(error.to_string().trim_start_matches("error: ").trim_end().to_owned());
-        }
-        Err(help) => return Ok(Some(help.to_string())),
+/// The only subcommand that is about the options of a run.
+const PLAN: &str = "plan";
+
+fn parse_plan(words: &[OsString], environment: impl Iterator<Item = (OsString, OsString)>) -> Result<Call, String> {
+    let mut settings = Settings::default();
+    from_environment(&mut settings, environment);
+    let matches = match read(plan_command(), words)? {
+        ControlFlow::Continue(matches) => matches,
+        ControlFlow::Break(print) => return Ok(Call::Print(print)),
     };
+    from_command_line(&mut settings, &matches);
+    Ok(Call::Plan(Planned { settings, target: matches.get_one("for").cloned(), json: matches.get_flag("json") }))
+}
+
+/// What clap makes of the words, or the help that they ask for.
+fn read(command: Command, args: &[OsString]) -> Result<ControlFlow<String, ArgMatches>, String> {
+    match command.try_get_matches_from(args) {
+        Ok(matches) => Ok(ControlFlow::Continue(matches)),
+        Err(error) if error.use_stderr() => Err(error.to_string().trim_start_matches("error: ").trim_end().to_owned()),
+        Err(help) => Ok(ControlFlow::Break(help.to_string())),
+    }
+}
+
+fn from_command_line(settings: &mut Settings, matches: &ArgMatches) {
     for option in OPTIONS {
         if option.value.is_none() {
             if matches.get_flag(option.name) {
@@ -345,7 +382,6 @@ fn from_command_line(settings: &mut Settings, args: &[OsString]) -> Result<Optio
         }
     }
     settings.command = matches.get_many::<OsString>("command").into_iter().flatten().cloned().collect();
-    Ok(None)
 }
 
 fn command() -> Command {
@@ -369,11 +405,24 @@ fn command() -> Command {
     Command::new("sundown")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A container's PID 1 that drains: starts the program, finds the app behind its wrappers,\nand brings it down without losing a request.")
-        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | keepalive | sleep")
+        .override_usage("sundown [OPTIONS] [--] COMMAND [ARGS]...\n       sundown prestop | stop | ready | serve | live | status | explain | plan | test | keepalive | sleep")
         .after_help(after_help())
         .args(options)
         .arg(program)
         .max_term_width(110)
+}
+
+/// The command line of a run, and what is `sundown plan`'s own.
+fn plan_command() -> Command {
+    let target = Arg::new("for").long("for").value_name("PLATFORM").help(
+        "Plan for `kubernetes`, `ecs`, `fargate`, `cloudrun`, `nomad` or `compose` [default: where it runs, else kubernetes]",
+    );
+    command()
+        .override_usage("sundown plan [OPTIONS] [--for PLATFORM] [--json] [-- COMMAND]")
+        .about("Shows each setting and where it came from, the sums, what a start would warn of, and the manifest. Starts nothing.")
+        .after_help("Exit codes: 0 all fits, 1 it does not (SD2xx), 2 bad values.")
+        .arg(target)
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For machines"))
 }
 
 fn after_help() -> String {
@@ -461,6 +510,11 @@ mod tests {
         let call = parse(&os(&["sundown", "sleep", "infinity"]), std::iter::empty(), false);
         assert!(matches!(call, Ok(Call::Subcommand("sleep", _))));
         assert_eq!(run(&["sundown", "--", "sleep", "infinity"], &[]).command, os(&["sleep", "infinity"]));
+        // An image is run for these: docker run --entrypoint /sundown IMAGE test -- yarn start.
+        for name in ALONE {
+            let call = parse(&os(&["sundown", name]), std::iter::empty(), true);
+            assert!(!matches!(call, Err(text) if text.contains("is a subcommand")), "{name}");
+        }
     }
 
     #[test]
@@ -473,5 +527,6 @@ mod tests {
     #[test]
     fn clap_accepts_the_table() {
         command().debug_assert();
+        plan_command().debug_assert();
     }
 }

@@ -13,6 +13,7 @@ use crate::control::Reply;
 use crate::control::client::Failure;
 use crate::plan;
 use crate::report::advice::{Advice, Id};
+use crate::report::json;
 use crate::traffic::keepalive::Estimate;
 use crate::tree::program::Server;
 
@@ -155,7 +156,8 @@ fn verdict(measured: &Measured, balancer: Duration) -> Verdict {
     }
 }
 
-fn to_text(measured: &Measured) -> String {
+/// What was measured, and what it means behind each balancer.
+pub fn to_text(measured: &Measured) -> String {
     let Measured { authority, keep_alive, idle, says_close, .. } = measured;
     let said = keep_alive.as_ref().map_or_else(String::new, |said| format!(" (it said Keep-Alive: {said})"));
     let mut text = match idle {
@@ -185,8 +187,7 @@ fn to_text(measured: &Measured) -> String {
 }
 
 /// Nothing in it has to be quoted: it is numbers and words of ours.
-fn to_json(measured: &Measured) -> String {
-    let number = |time: Option<Duration>| time.map_or("null".into(), |time| format!("{:.3}", time.as_secs_f64()));
+pub fn to_json(measured: &Measured) -> String {
     let (closed, open) = match measured.idle {
         Idle::ClosedAfter(time) => (Some(time), None),
         Idle::OpenAfter(time) => (None, Some(time)),
@@ -209,8 +210,8 @@ fn to_json(measured: &Measured) -> String {
             "\"says_close\":{},\"says_timeout_seconds\":{},\"balancers\":[{}]}}"
         ),
         measured.status,
-        number(closed),
-        number(open),
+        json::seconds(closed),
+        json::seconds(open),
         if closed.is_some() { "\"server\"" } else { "null" },
         measured.says_close,
         measured.said_timeout().map_or("null".into(), |seconds| seconds.to_string()),

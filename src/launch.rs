@@ -10,10 +10,11 @@ use crate::child::program::Program as ChildProgram;
 use crate::child::start::{How, Role, start};
 use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
-use crate::cli::{self, Call};
+use crate::cli::{self, Call, Planned};
 use crate::control;
 use crate::fallback;
 use crate::notify::{NOTIFY_SOCKET, Notifier};
+use crate::plan::show::Outline;
 use crate::plan::{Notify, Plan, Platform, Surroundings};
 use crate::report::advice::Given;
 use crate::report::log;
@@ -21,7 +22,7 @@ use crate::report::termination::TerminationLog;
 use crate::signals::{self, Arrivals, Inherited, SigSet, Signal};
 use crate::supervisor::{self, Cut, Ears, Setup};
 use crate::tree::MARK;
-use crate::tree::program::{Program, starts_apache};
+use crate::tree::program::usual_stop_signal;
 
 const OWN_FAILURE: u8 = 1;
 const BAD_USAGE: u8 = 2;
@@ -52,6 +53,10 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             let _ = signals::set_mask(inherited.mask);
             control::client::run(name, &words)
         }
+        Call::Plan(asked) => {
+            let _ = signals::set_mask(inherited.mask);
+            show_plan(asked)
+        }
         Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
             log::plain(text);
             code
@@ -59,11 +64,27 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
     }
 }
 
-fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
-    let around = Surroundings {
-        platform: Platform::detect(|name| std::env::var_os(name), |path| Path::new(path).exists()),
-        stderr_is_terminal: io::stderr().is_terminal(),
+/// Prints the plan, and tells by the exit code whether all fits.
+fn show_plan(Planned { settings, target, json }: Planned) -> u8 {
+    let outline = match Outline::new(settings, target.as_deref(), platform()) {
+        Ok(outline) => outline,
+        Err(error) => {
+            log::plain(error);
+            return BAD_USAGE;
+        }
     };
+    let text = if json { outline.json() } else { outline.text() };
+    // A reader that has gone away has seen enough.
+    let _ = io::stdout().write_all(text.as_bytes());
+    u8::from(!outline.fits())
+}
+
+fn platform() -> Option<Platform> {
+    Platform::detect(|name| std::env::var_os(name), |path| Path::new(path).exists())
+}
+
+fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> {
+    let around = Surroundings { platform: platform(), stderr_is_terminal: io::stderr().is_terminal() };
     let plan = Plan::new(settings, &around).map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
     log::init(plan.log_format, plan.log_level);
     fallback::install(plan.deadline());
@@ -208,11 +229,9 @@ fn child_environment(mark: &str) -> Vec<(OsString, OsString)> {
 /// Whether the program that is about to be started stops on a terminal's resize: it was told to, or it is Apache, by its
 /// name or by that of a script which starts it.
 fn stops_on_resize(plan: &Plan) -> bool {
-    let line = plan.command.iter().map(|word| word.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
     let signal = match &plan.ladder {
         Some(ladder) => ladder.steps().first().map(|step| step.signal),
-        None if starts_apache(&line) => Some(Signal::WINCH),
-        None => Program::of(&line, "", false, &[]).stop_signal,
+        None => usual_stop_signal(&plan.command),
     };
     signal == Some(Signal::WINCH)
 }

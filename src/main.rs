@@ -19,6 +19,7 @@ mod signals;
 mod supervisor;
 mod traffic;
 mod tree;
+mod trial;
 
 /// C's `main`, in place of Rust's: the runtime's own start would set SIGPIPE to ignored before we could see what it was.
 /// Every signal is blocked by now: the stub in [`entry`] saw to that before libc's first instruction.

@@ -11,9 +11,14 @@ use crate::report::advice::Advice;
 use crate::signals::SigSet;
 
 mod budget;
+mod fit;
 mod ladder;
+mod manifest;
 mod neighbours;
+mod origin;
 mod platform;
+pub mod show;
+mod sums;
 mod words;
 
 use budget::{Budget, LoadBalancer};
@@ -21,6 +26,7 @@ pub use ladder::Ladder;
 #[cfg(test)]
 pub use ladder::Step;
 pub use neighbours::{Neighbours, Notify};
+use origin::{By, Origin};
 pub use platform::Platform;
 use words::{
     auto_or_duration, count, drain_check, drain_until, log_format, ports, positive_duration, signal_list, signal_to,
@@ -89,6 +95,13 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// What to advise at start.
     pub advice: Vec<Advice>,
+    budget: Budget,
+    /// The drain before it was cut to the budget.
+    wanted: Drain,
+    said_greatest: Option<(Duration, Origin)>,
+    /// Where the drain's lengths came from.
+    least_from: Origin,
+    greatest_from: Origin,
 }
 
 /// How checks are run.
@@ -227,16 +240,17 @@ impl Plan {
             (None, None) => Limit::Unknown,
         };
         let lb = read(&settings, "lb", LoadBalancer::parse)?.flatten();
-        let kill_margin = margin(read(&settings, "kill-margin", duration)?.unwrap_or(Duration::from_secs(2)), limit);
+        let asked_margin = read(&settings, "kill-margin", duration)?.unwrap_or(Duration::from_secs(2));
+        let kill_margin = margin(asked_margin, limit);
         let ladder = read(&settings, "stop-signal", Ladder::parse)?;
         let stated_drain = read(&settings, "drain-delay", auto_or_duration)?.flatten();
         let greatest = drain_timeout(&settings, stated_drain)?;
-        let (least, automatic) = match (stated_drain, lb, platform) {
-            (Some(least), ..) => (least, false),
-            (None, Some(lb), _) => (lb.deregistration(), true),
+        let (least, least_from) = match (stated_drain, lb, platform) {
+            (Some(least), ..) => (least, Origin::of(&settings, "drain-delay")),
+            (None, Some(lb), _) => (lb.deregistration(), By::Balancer.into()),
             // Whoever is outlived says when it is over.
-            (None, None, Some(platform)) if !outlives => (platform.default_drain(), true),
-            (None, None, _) => (Duration::ZERO, true),
+            (None, None, Some(platform)) if !outlives => (platform.default_drain(), By::Platform.into()),
+            (None, None, _) => (Duration::ZERO, By::Default.into()),
         };
         let usual = if outlives { DrainUntil::Delay } else { DrainUntil::Quiet };
         let mut until = read(&settings, "drain-until", drain_until)?.unwrap_or(usual);
@@ -254,7 +268,7 @@ impl Plan {
             quiet: read(&settings, "drain-quiet", duration)?.unwrap_or(Duration::from_secs(1)),
             unhealthy_threshold: read(&settings, "lb-unhealthy-threshold", count)?.unwrap_or(2),
             held,
-            automatic: automatic && !held,
+            automatic: stated_drain.is_none() && !held,
         };
         if wanted.until == DrainUntil::Released && http.is_none() {
             warnings.push(
@@ -265,12 +279,15 @@ impl Plan {
         let budget = Budget {
             limit,
             margin: kill_margin,
+            asked_margin,
             ladder: ladder.as_ref().map_or(Duration::ZERO, Ladder::sum),
             lb,
             outlives,
         };
         let mut advice = platform.and_then(|platform| platform.too_long(limit)).into_iter().collect();
-        let drain = budget.stretch(budget.fit(wanted, &mut advice), greatest, &mut advice);
+        let fitted = budget.fit(wanted, &mut advice);
+        let said_greatest = greatest.map(|greatest| (greatest, Origin::of(&settings, "drain-timeout")));
+        let (drain, greatest_from) = budget.stretch(fitted, said_greatest, &mut advice);
         Ok(Self {
             ready_check: read(&settings, "ready-check", Check::parse)?.unwrap_or(default_check),
             live_check: read(&settings, "live-check", Check::parse)?,
@@ -318,6 +335,11 @@ impl Plan {
             command: settings.command,
             warnings,
             advice,
+            budget,
+            wanted,
+            said_greatest,
+            least_from: Origin { is_cut: drain.least < wanted.least, ..least_from },
+            greatest_from,
         })
     }
 

@@ -6,6 +6,8 @@ mod http;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::instance::{Instance, Launch, until};
@@ -196,11 +198,15 @@ fn requests_that_come_after_the_least_drain_and_after_the_drain_are_named() {
     );
     let mut instance = launch.start(&["node", "-e", &app]);
     listens(address);
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
     let client = std::thread::spawn(move || {
         while http::request(address, "POST", "/").is_ok() {
-            std::thread::sleep(Duration::from_millis(50));
+            count.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
         }
     });
+    until("the client is at work", || asked.load(Ordering::Relaxed) > 3);
     instance.signal(libc::SIGTERM);
     instance.wait();
     client.join().expect("the client");

@@ -17,9 +17,11 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
     let reply = match name {
         "sleep" => sleep(words),
         "explain" => explain(words),
+        "test" => crate::trial::run(words),
         "keepalive" => crate::keepalive::run(words),
         _ => talk(name, words),
     };
+    let is_report = name == "test" && reply.is_ok();
     let (code, text) = match reply {
         Ok(reply) => (reply.code, reply.text),
         Err(Failure::Usage(text)) => (2, format!("sundown {name}: {text}")),
@@ -29,9 +31,12 @@ pub fn run(name: &str, words: &[OsString]) -> u8 {
         let text = text.trim_end();
         let is_for_a_person = code == 0 && name == "status" && !text.starts_with('{') && paint::is_wanted();
         let line = format!("{}\n", if is_for_a_person { paint::paint(text) } else { text.to_owned() });
-        // A reader that has gone away is no failure of the question.
-        let _ =
-            if code == 0 { io::stdout().write_all(line.as_bytes()) } else { io::stderr().write_all(line.as_bytes()) };
+        // A reader that has gone away is no failure of the question. A report is one, however it ends.
+        let _ = if code == 0 || is_report {
+            io::stdout().write_all(line.as_bytes())
+        } else {
+            io::stderr().write_all(line.as_bytes())
+        };
         let _ = io::stdout().flush();
     }
     code
@@ -90,9 +95,7 @@ fn talk(name: &str, words: &[OsString]) -> Result<Reply, Failure> {
         Some(pid) => pid,
         None => find()?,
     };
-    let stream = connect(pid)?;
-    ask_instance(stream, ask)
-        .map_err(|error| Failure::Run(format!("the instance with pid {pid} does not answer: {error}")))
+    self::ask(pid, ask)
 }
 
 /// The instance to talk to: PID 1 if that is one, else the only one.
@@ -144,6 +147,15 @@ fn connect(pid: u32) -> Result<UnixStream, Failure> {
             peer.uid()
         )))
     }
+}
+
+/// Asks the instance with this pid.
+///
+/// # Errors
+/// It is not there, does not answer, or is not ours to ask.
+pub fn ask(pid: u32, ask: Ask) -> Result<Reply, Failure> {
+    ask_instance(connect(pid)?, ask)
+        .map_err(|error| Failure::Run(format!("the instance with pid {pid} does not answer: {error}")))
 }
 
 fn ask_instance(mut stream: UnixStream, ask: Ask) -> io::Result<Reply> {

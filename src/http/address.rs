@@ -42,6 +42,16 @@ impl Address {
         }
     }
 
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether only what runs beside us can ask there.
+    pub fn is_loopback(&self) -> bool {
+        matches!(self.host, Host::One(address) if address.is_loopback())
+    }
+
     /// Opens the socket and listens: close-on-exec, non-blocking, and no runtime is needed yet.
     pub fn bind(&self) -> Result<TcpListener, BindError> {
         let listener = match self.host {

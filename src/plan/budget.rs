@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Drain, DrainUntil, Limit, human};
+use super::fit::whole_seconds;
+use super::{By, Drain, DrainUntil, Limit, Origin, human};
 use crate::keepalive;
 use crate::report::advice::{Advice, Id};
 
@@ -59,11 +60,14 @@ impl LoadBalancer {
 }
 
 /// Drain, the app's own stop and the margin, against the limit.
+#[derive(Debug)]
 pub(super) struct Budget {
     /// The orchestrator's limit.
     pub limit: Limit,
     /// What is kept of it for the kill.
     pub margin: Duration,
+    /// The same before a short limit made it less: what a longer limit has to hold.
+    pub asked_margin: Duration,
     /// What the ladder takes; 0 without one.
     pub ladder: Duration,
     /// The balancer, if one was named.
@@ -119,14 +123,19 @@ impl Budget {
     }
 
     /// How long the drain may become while traffic is still seen: as long as it was said, or as the budget can spare once
-    /// the app's own stop is kept.
-    pub(super) fn stretch(&self, drain: Drain, said: Option<Duration>, advice: &mut Vec<Advice>) -> Drain {
+    /// the app's own stop is kept. With where that length came from.
+    pub(super) fn stretch(
+        &self,
+        drain: Drain,
+        said: Option<(Duration, Origin)>,
+        advice: &mut Vec<Advice>,
+    ) -> (Drain, Origin) {
         let spare = |limit: Duration, kept: Option<Duration>| {
             let available = limit.saturating_sub(self.margin);
             available.saturating_sub(kept.unwrap_or(self.reserve(available)))
         };
-        let greatest = match (said, self.limit) {
-            (Some(said), Limit::Stated(limit)) if said > spare(limit, Some(LEAST_STOP)) => {
+        let (greatest, from) = match (said, self.limit) {
+            (Some((said, from)), Limit::Stated(limit)) if said > spare(limit, Some(LEAST_STOP)) => {
                 let cut = spare(limit, Some(LEAST_STOP));
                 advice.push(Advice::new(
                     Id::DrainTimeout,
@@ -134,21 +143,30 @@ impl Budget {
                     format!("it is cut to {}, so that the app keeps {}", human(cut), human(LEAST_STOP)),
                     "lower it, or raise the grace period",
                 ));
-                cut
+                (cut, Origin { is_cut: true, ..from })
             }
             (Some(said), _) => said,
             // Who wants no drain gets none; who says what is to hold it wants one.
-            (None, _) if drain.least.is_zero() && !drain.held && drain.until != DrainUntil::Released => Duration::ZERO,
-            (None, Limit::Stated(limit)) => spare(limit, None),
-            (None, Limit::Assumed(limit, _)) if self.lb.is_some() || self.outlives => spare(limit, None),
-            (None, Limit::Assumed(limit, _)) => spare(limit, None).min(LONGEST_UNSTATED_DRAIN),
-            (None, Limit::Unknown) => LONGEST_UNSTATED_DRAIN,
+            (None, _) if drain.least.is_zero() && !drain.held && drain.until != DrainUntil::Released => {
+                (Duration::ZERO, By::Least.into())
+            }
+            (None, Limit::Stated(limit)) => (spare(limit, None), By::Spare.into()),
+            (None, Limit::Assumed(limit, _)) if self.lb.is_some() || self.outlives => {
+                (spare(limit, None), By::Spare.into())
+            }
+            (None, Limit::Assumed(limit, _)) if spare(limit, None) < LONGEST_UNSTATED_DRAIN => {
+                (spare(limit, None), By::Spare.into())
+            }
+            (None, Limit::Assumed(..) | Limit::Unknown) => (LONGEST_UNSTATED_DRAIN, By::Default.into()),
         };
-        Drain { greatest: greatest.max(drain.least), ..drain }
+        if greatest < drain.least {
+            return (Drain { greatest: drain.least, ..drain }, By::Least.into());
+        }
+        (Drain { greatest, ..drain }, from)
     }
 
     /// What the app's own stop is to keep.
-    fn reserve(&self, available: Duration) -> Duration {
+    pub(super) fn reserve(&self, available: Duration) -> Duration {
         if self.ladder > Duration::ZERO { self.ladder } else { available * 2 / 5 }
     }
 
@@ -166,9 +184,8 @@ impl Budget {
     }
 
     /// The limit in whole seconds that such a drain needs.
-    fn needed(&self, drain: Duration) -> Duration {
-        let work = if self.ladder > Duration::ZERO { drain + self.ladder } else { drain * 5 / 3 };
-        let sum = work + self.margin;
-        Duration::from_secs(sum.as_secs() + u64::from(sum.subsec_nanos() > 0))
+    pub(super) fn needed(&self, drain: Duration) -> Duration {
+        let stop = if self.ladder > Duration::ZERO { self.ladder } else { drain * 2 / 3 };
+        whole_seconds(drain + stop.max(LEAST_STOP) + self.asked_margin)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::words::{one_of, word_of};
 use super::{Limit, human};
 use crate::report::advice::{Advice, Id};
 
@@ -21,6 +22,15 @@ pub enum Platform {
     /// Docker or podman.
     Docker,
 }
+
+const NAMES: &[(&str, Platform)] = &[
+    ("kubernetes", Platform::Kubernetes),
+    ("ecs", Platform::Ecs),
+    ("fargate", Platform::Fargate),
+    ("cloudrun", Platform::CloudRun),
+    ("nomad", Platform::Nomad),
+    ("compose", Platform::Docker),
+];
 
 impl Platform {
     /// Recognises the platform. `variable` gives a variable's value, `exists` tells whether a file is there.
@@ -47,6 +57,28 @@ impl Platform {
         }
     }
 
+    /// Reads the name that `sundown plan --for` gives.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        one_of(NAMES, text)
+    }
+
+    /// That name.
+    pub(super) fn word(self) -> &'static str {
+        word_of(NAMES, &self)
+    }
+
+    /// What people call it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "Kubernetes",
+            Self::Ecs => "ECS",
+            Self::Fargate => "ECS on Fargate",
+            Self::CloudRun => "Cloud Run",
+            Self::Nomad => "Nomad",
+            Self::Docker => "Docker Compose",
+        }
+    }
+
     /// The limit where nobody set another.
     pub(super) fn default_limit(self) -> Duration {
         Duration::from_secs(match self {
@@ -57,7 +89,7 @@ impl Platform {
     }
 
     /// The longest limit that can be set, where the platform has one: stopTimeout on Fargate, and what Cloud Run gives.
-    fn longest_limit(self) -> Option<Duration> {
+    pub(super) fn longest_limit(self) -> Option<Duration> {
         match self {
             Self::Fargate => Some(Duration::from_secs(120)),
             Self::CloudRun => Some(Duration::from_secs(10)),

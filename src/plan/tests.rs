@@ -175,6 +175,14 @@ fn a_budget_that_does_not_fit_is_told_with_its_numbers_and_the_fix() {
 }
 
 #[test]
+fn the_limit_that_is_named_holds_the_whole_margin() {
+    // The margin is 500ms within a limit of 2 s; within the one that is named it is 2 s again.
+    let short = plan(&["--drain-delay", "3s", "--grace-period", "2s"]);
+    assert!(advice(&short)[0].contains("SUNDOWN_GRACE_PERIOD=7s"), "{:?}", short.advice);
+    assert!(plan(&["--drain-delay", "3s", "--grace-period", "7s"]).advice.is_empty());
+}
+
+#[test]
 fn a_drain_that_was_asked_for_is_only_cut_where_nothing_would_be_left() {
     let kept = plan(&["--drain-delay", "25s", "--grace-period", "30s"]);
     assert_eq!(kept.drain.least, seconds(25));

@@ -9,6 +9,31 @@ use crate::signals::{SigSet, Signal};
 /// Longer than this a duration is a typing error.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+pub(super) const SIGNAL_TO: &[(&str, SignalTo)] =
+    &[("app", SignalTo::App), ("child", SignalTo::Child), ("group", SignalTo::Group), ("tree", SignalTo::Tree)];
+
+pub(super) const DRAIN_UNTIL: &[(&str, DrainUntil)] = &[
+    ("delay", DrainUntil::Delay),
+    ("quiet", DrainUntil::Quiet),
+    ("no-new", DrainUntil::NoNew),
+    ("released", DrainUntil::Released),
+];
+
+pub(super) const NOTIFY: &[(&str, Notify)] = &[("child", Notify::Child), ("self", Notify::Own), ("off", Notify::Off)];
+
+/// The value that goes by this word.
+pub(super) fn one_of<T: Copy>(table: &[(&str, T)], text: &str) -> Result<T, String> {
+    table.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
+        format!("not one of {}", words.join(", "))
+    })
+}
+
+/// The word that this value goes by.
+pub(super) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
+}
+
 /// `on` or `off`, and what people write for it.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -19,23 +44,11 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 }
 
 pub(super) fn signal_to(text: &str) -> Result<SignalTo, String> {
-    match text {
-        "app" => Ok(SignalTo::App),
-        "child" => Ok(SignalTo::Child),
-        "group" => Ok(SignalTo::Group),
-        "tree" => Ok(SignalTo::Tree),
-        _ => Err("not one of app, child, group, tree".into()),
-    }
+    one_of(SIGNAL_TO, text)
 }
 
 pub(super) fn drain_until(text: &str) -> Result<DrainUntil, String> {
-    match text {
-        "delay" => Ok(DrainUntil::Delay),
-        "quiet" => Ok(DrainUntil::Quiet),
-        "no-new" => Ok(DrainUntil::NoNew),
-        "released" => Ok(DrainUntil::Released),
-        _ => Err("not one of delay, quiet, no-new, released".into()),
-    }
+    one_of(DRAIN_UNTIL, text)
 }
 
 /// What holds a drain has to be asked for: that the app runs or listens is no sign that it is busy.
@@ -59,12 +72,7 @@ pub(super) fn wait_check(text: &str) -> Result<Check, String> {
 }
 
 pub(super) fn notify(text: &str) -> Result<Notify, String> {
-    match text {
-        "child" => Ok(Notify::Child),
-        "self" => Ok(Notify::Own),
-        "off" => Ok(Notify::Off),
-        _ => Err("not one of child, self, off".into()),
-    }
+    one_of(NOTIFY, text)
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

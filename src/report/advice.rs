@@ -92,6 +92,16 @@ const fn topic(id: Id, code: &'static str, severity: Severity, page: &'static st
 }
 
 impl Id {
+    /// Whether it is a warning of the sums: what does not fit.
+    pub fn is_budget_warning(self) -> bool {
+        self.code().starts_with("SD2") && self.severity() == Severity::Warning
+    }
+
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        CATALOGUE.iter().find(|topic| topic.id == self).map_or(Severity::Note, |topic| topic.severity)
+    }
+
     /// What it is known by: `SD101`.
     pub fn code(self) -> &'static str {
         CATALOGUE.iter().find(|topic| topic.id == self).map_or("", |topic| topic.code)

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::check::Check;
 use crate::http::{Answers, Verdict, Visitor};
-use crate::lifecycle::PHASES;
+use crate::lifecycle::{Moment, PHASES};
 use crate::plan::Plan;
 use crate::report::advice::{Advice, Given, Id};
 use crate::report::metrics::{Metrics, seconds};
@@ -43,6 +43,8 @@ pub struct Board {
     looks_on_demand: bool,
     looked: Cell<Option<Instant>>,
     began: Instant,
+    /// When the stop was asked for.
+    pub stop_began: Cell<Option<Moment>>,
     /// Who has asked whether we are ready.
     pub probers: RefCell<Probers>,
     panics: bool,
@@ -81,8 +83,6 @@ pub struct LookedUp {
     pub traffic: Option<Totals>,
     /// Dead members of the tree that their parents have not reaped.
     pub zombies: usize,
-    /// Since the stop request.
-    pub stopping_for: Duration,
 }
 
 /// Counts one more.
@@ -109,6 +109,7 @@ impl Board {
             looks_on_demand: *ready_check == Check::Listening || live_check == Some(&Check::Listening),
             looked: Cell::new(None),
             began,
+            stop_began: Cell::new(None),
             probers: RefCell::new(Probers::new(plan.drain.unhealthy_threshold)),
             panics: plan.panic_on_request,
             is_unnamed: plan.balancer_is_unnamed,
@@ -198,7 +199,7 @@ impl Board {
         if let Some(grace) = self.grace {
             metrics.gauge("grace_period_seconds", "The stated limit.", seconds(grace));
             let help = "The share of the grace period that the stop has used.";
-            metrics.gauge("grace_period_used_ratio", help, seconds(looked_up.stopping_for) / seconds(grace));
+            metrics.gauge("grace_period_used_ratio", help, seconds(self.stopping_for()) / seconds(grace));
         }
         let stops = [
             ("signal", &figures.stops_by_signal),
@@ -223,6 +224,10 @@ impl Board {
         let given = self.given.codes().map(|code| (code, 1));
         metrics.each(("advice", "gauge"), "Advice that was given, by its id.", "id", given);
         metrics.into_text()
+    }
+
+    fn stopping_for(&self) -> Duration {
+        self.stop_began.get().map_or(Duration::ZERO, |at| self.began.elapsed().saturating_sub(at))
     }
 
     /// How long we have been in this phase.

@@ -4,6 +4,7 @@ pub mod advice;
 pub mod autopsy;
 pub mod board;
 pub mod drained;
+pub mod json;
 pub mod log;
 pub mod metrics;
 pub mod story;

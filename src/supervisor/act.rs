@@ -53,6 +53,7 @@ impl Supervisor {
 
     fn begin(&mut self, request: Request, hold: Hold) {
         let now = self.now();
+        self.board.stop_began.set(self.lifecycle.clock().map(|clock| clock.start));
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));
         // Before anybody can read that the stop has begun: what comes from then on is new.
         self.watch_traffic(hold);

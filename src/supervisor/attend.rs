@@ -8,7 +8,7 @@ use crate::child::end::Ended;
 use crate::plan::Plan;
 use crate::signals::{Arrival, Arrivals, Sender, SigSet, Signal};
 use crate::tree::helpers::Helpers;
-use crate::tree::program::{Program, starts_apache};
+use crate::tree::program::usual_stop_signal;
 
 /// Runs what needs an event loop, and nothing else. The same loop serves the supervisor.
 pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
@@ -75,8 +75,7 @@ pub(super) fn stop_signals(plan: &Plan) -> SigSet {
     if let Some(said) = plan.stop_on {
         return said;
     }
-    let line = plan.command.iter().map(|word| word.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
-    let own = if starts_apache(&line) { Some(Signal::WINCH) } else { Program::of(&line, "", false, &[]).stop_signal };
+    let own = usual_stop_signal(&plan.command);
     let ladder = plan.ladder.iter().flat_map(|ladder| ladder.steps()).map(|step| step.signal);
     let said = ladder.filter(|signal| *signal != Signal::TSTP);
     [Signal::TERM, Signal::INT, Signal::HALT, Signal::QUIT].into_iter().chain(own).chain(said).collect()

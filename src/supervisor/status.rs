@@ -1,13 +1,13 @@
 //! What `sundown status` says, to a person and to a machine.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use super::Supervisor;
 use super::examine::ancestors;
 use super::traffic::Connections;
 use crate::plan::human;
 use crate::report::board::LookedUp;
+use crate::report::json::{list, quote, seconds};
 use crate::signals::Signal;
 use crate::traffic::sampler::Level;
 use crate::tree::walk::{self, Target};
@@ -17,11 +17,9 @@ impl Supervisor {
     pub(super) fn look_up(&mut self) -> LookedUp {
         self.teller.tree.look();
         let traffic = self.connections_of_last_look();
-        let now = self.now();
         LookedUp {
             traffic: traffic.map(|traffic| traffic.totals),
             zombies: self.teller.tree.zombies().map(|(_, count)| count).sum(),
-            stopping_for: self.lifecycle.clock().map_or(Duration::ZERO, |clock| now.saturating_sub(clock.start)),
         }
     }
 
@@ -170,39 +168,4 @@ fn traffic_json(traffic: &Connections) -> String {
 
 fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
-}
-
-fn seconds(time: Option<Duration>) -> String {
-    time.map_or("null".into(), |time| format!("{:.3}", time.as_secs_f64()))
-}
-
-/// A list of JSON.
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(","))
-}
-
-/// A string of JSON (RFC 8259, section 7).
-pub(super) fn quote(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\0'..='\x1f' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_quoted() {
-        assert_eq!(quote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-    }
 }

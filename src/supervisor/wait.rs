@@ -19,6 +19,7 @@ use crate::notify::Notifier;
 use crate::plan::{Plan, human};
 use crate::report::advice::Given;
 use crate::report::board::{Board, LookedUp};
+use crate::report::json;
 use crate::signals::{Arrival, Arrivals, Inherited, Signal};
 use crate::tree::helpers::Helpers;
 
@@ -213,7 +214,7 @@ impl<'a> Waiting<'a> {
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
             board.phase(),
-            super::status::quote(&board.why()),
+            json::quote(&board.why()),
         )
     }
 

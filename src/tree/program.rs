@@ -1,5 +1,7 @@
 //! What a process is, by its command line: a wrapper, a shell, an interpreter; and the signal that its program stops on.
 
+use std::ffi::OsString;
+
 use crate::signals::Signal;
 
 /// What the walk and the early-signal rule ask of a command line.
@@ -251,8 +253,15 @@ pub fn exec_form(line: &[u8]) -> String {
     format!("[{}]", words.join(", "))
 }
 
+/// The stop signal of the program that a command starts, by its name or by that of a script which starts it; none where the
+/// name tells nothing.
+pub fn usual_stop_signal(command: &[OsString]) -> Option<Signal> {
+    let line = command.iter().map(|word| word.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
+    if starts_apache(&line) { Some(Signal::WINCH) } else { Program::of(&line, "", false, &[]).stop_signal }
+}
+
 /// Whether a command line starts Apache by a script, perhaps behind an entrypoint's.
-pub fn starts_apache(line: &[u8]) -> bool {
+fn starts_apache(line: &[u8]) -> bool {
     Words::of(line).any(|word| APACHE_STARTERS.contains(&base_name(text(word))))
 }
 
