@@ -40,6 +40,11 @@ pub const OPTIONS: &[Opt] = &[
     opt("live-check", "CHECK", READINESS, "What /livez answers by; the same grammar [default: none, /livez is 404]"),
     opt("check-period", "D", READINESS, "How often a check runs [default: 5s]"),
     opt("check-timeout", "D", READINESS, "How long a check may take [default: 1s]"),
+    switch(
+        "throttle-patience",
+        READINESS,
+        "A live check that fails while the CPU limit holds the container back is told and not counted",
+    ),
     opt("check-failures", "N", READINESS, "Failures in a row that turn a check [default: 3]"),
     opt("check-successes", "N", READINESS, "Passes in a row that turn it back [default: 1]"),
     opt("ports", "PORTS", READINESS, "The app's TCP ports, where they cannot be found: `3000,3001`"),

@@ -10,6 +10,7 @@ use crate::child::program::Program as ChildProgram;
 use crate::child::start::{How, Role, start};
 use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
+use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
 use crate::control;
 use crate::fallback;
@@ -58,7 +59,7 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             show_plan(asked)
         }
         Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
-            log::plain(text);
+            log::not_started(code, &text);
             code
         }),
     }
@@ -125,10 +126,10 @@ fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<B
     let endpoint = plan.http.as_ref().map(crate::http::Address::bind).transpose();
     let endpoint = endpoint.map_err(|error| Failure(BAD_USAGE, error.to_string()))?;
     let control = if plan.control { open_control() } else { None };
-    let termination = open_termination_log(plan);
+    let mut termination = open_termination_log(plan);
     become_subreaper();
     let mark = new_mark();
-    let program = child_program(plan, &mark)?;
+    let program = child_program(plan, &mark, &mut termination)?;
     let arrivals =
         Arrivals::open().map_err(|error| Failure(OWN_FAILURE, format!("signals cannot be received: {error}")))?;
     let ears = Ears { endpoint, control, arrivals };
@@ -147,7 +148,7 @@ fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<B
     // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
     let handed = terminal.filter(|terminal| terminal.is_foreground());
     let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
-    let child = start(&program, how).map_err(|error| Failure(error.code, error.to_string()))?;
+    let child = start(&program, how).map_err(|error| not_started(&error, &mut termination))?;
     fallback::note_child(child);
     Ok(Begun { child, mark, terminal, termination, ears })
 }
@@ -196,20 +197,27 @@ fn open_termination_log(plan: &Plan) -> TerminationLog {
     })
 }
 
+/// The program cannot be executed: it leaves no word behind, so we do.
+fn not_started(error: &StartError, termination: &mut TerminationLog) -> Failure {
+    let text = error.to_string();
+    let _ = termination.write(&text);
+    Failure(error.code, text)
+}
+
 /// A value that no other instance has: its pid and the nanosecond of its start.
 fn new_mark() -> String {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     format!("{}-{time}", std::process::id())
 }
 
-fn child_program(plan: &Plan, mark: &str) -> Result<ChildProgram, Failure> {
+fn child_program(plan: &Plan, mark: &str, termination: &mut TerminationLog) -> Result<ChildProgram, Failure> {
     let lookup = |name: &std::ffi::OsStr| std::env::var_os(name);
     let expand = |arg: &OsString| match plan.expand_env {
         true => expand_env(arg, lookup).map_err(|error| Failure(BAD_USAGE, format!("--expand-env: {error}"))),
         false => Ok(arg.clone()),
     };
     let argv = plan.command.iter().map(expand).collect::<Result<_, _>>()?;
-    ChildProgram::new(argv, child_environment(mark)).map_err(|error| Failure(error.code, error.to_string()))
+    ChildProgram::new(argv, child_environment(mark)).map_err(|error| not_started(&error, termination))
 }
 
 /// Our options are kept from the child, or a sundown below us would drain as well. The mark stands behind those of any

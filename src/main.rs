@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_main)]
 #![cfg_attr(test, allow(dead_code, reason = "main, which all hangs on, is not part of the tests"))]
 
+mod cgroup;
 mod check;
 mod child;
 mod cli;

@@ -47,6 +47,8 @@ pub struct Plan {
     pub live_check: Option<Check>,
     /// How the checks are run.
     pub pace: Pace,
+    /// Whether a live check that fails for want of CPU time is not counted.
+    pub throttle_patience: bool,
     /// The app's ports, where they were said.
     pub ports: Vec<u16>,
     /// The drain.
@@ -297,6 +299,7 @@ impl Plan {
                 failures: read(&settings, "check-failures", count)?.unwrap_or(3),
                 successes: read(&settings, "check-successes", count)?.unwrap_or(1),
             },
+            throttle_patience: read(&settings, "throttle-patience", switch)?.unwrap_or(false),
             ports: read(&settings, "ports", ports)?.unwrap_or_default(),
             drain,
             balancer_is_unnamed: lb.is_none() && stated_drain.is_none(),

@@ -19,6 +19,7 @@ mod finish;
 mod holders;
 mod jobs;
 mod keepalive;
+mod memory;
 mod notify;
 mod reap;
 mod signal;
@@ -74,6 +75,8 @@ pub enum Order {
     IdleEnded(Vec<Connection>),
     /// The time to look at those is over.
     KeepAliveSeen,
+    /// The group's memory events have changed.
+    LookAtMemory,
 }
 
 /// All that was set up before the loop starts.
@@ -147,6 +150,7 @@ struct Supervisor {
     keepalive: keepalive::KeepAlive,
     told_at: Option<Moment>,
     cpu_before: autopsy::CpuBefore,
+    memory: memory::Memory,
     /// The child has ended by itself, and until this moment what it has left behind may take; it has not been told yet.
     left: Option<Moment>,
     voice: Voice,
@@ -201,6 +205,7 @@ impl Supervisor {
                 helpers: helpers.clone(),
                 board: board.clone(),
                 inherited,
+                is_patient: plan.throttle_patience,
                 own: Rc::default(),
             },
             holders: holders::Holders::default(),
@@ -219,6 +224,7 @@ impl Supervisor {
             keepalive: keepalive::KeepAlive::default(),
             told_at: None,
             cpu_before: autopsy::CpuBefore::default(),
+            memory: memory::Memory::default(),
             left: None,
             voice: Voice::Own,
             told_held: crate::signals::SigSet::EMPTY,
@@ -251,6 +257,7 @@ impl Supervisor {
     }
 
     async fn supervise(mut self, arrivals: AsyncFd<Arrivals>, mut inbox: UnboundedReceiver<Order>) -> u8 {
+        self.watch_memory();
         // A child that ended before the stream was opened is not announced again.
         self.reap().await;
         self.notify();
@@ -324,6 +331,7 @@ impl Supervisor {
     }
 
     async fn obey(&mut self, order: Order) {
+        self.look_for_oom_kills_again();
         match order {
             Order::Asked(ask, reply) => self.answer(ask, reply).await,
             Order::Checked(checks::Which::Ready, passes) => {
@@ -342,6 +350,7 @@ impl Supervisor {
             }
             Order::IdleEnded(connections) => self.note_closes(connections),
             Order::KeepAliveSeen => self.end_keepalive_watch(),
+            Order::LookAtMemory => self.memory_has_changed(),
             Order::LookAtListeners => self.look_at_listeners().await,
             Order::ToldEnded => self.look().await,
         }

@@ -164,6 +164,7 @@ impl Outline {
             "ready-check" => said_or(if plan.ready_check == Check::Listening { "listening" } else { "running" }),
             "check-period" => human(plan.pace.period),
             "check-timeout" => human(plan.pace.timeout),
+            "throttle-patience" => on_off(plan.throttle_patience),
             "check-failures" => plan.pace.failures.to_string(),
             "check-successes" => plan.pace.successes.to_string(),
             "drain-delay" => human(plan.drain.least),

@@ -54,6 +54,14 @@ pub enum Id {
     SlowStop,
     /// Idle connections hold the stop.
     IdleHoldStop,
+    /// The kernel has killed for want of memory.
+    OomKilled,
+    /// Memory is nearly used up.
+    MemoryNearLimit,
+    /// One that is killed for want of memory takes all along.
+    OomGroup,
+    /// The CPU quota holds the group back.
+    Throttled,
     /// Nobody reaps the dead.
     Zombies,
 }
@@ -84,6 +92,10 @@ const CATALOGUE: &[Topic] = &[
     topic(Id::LateArrivals, "SD403", Severity::Warning, include_str!("../../docs/advice/SD403.md")),
     topic(Id::SlowStop, "SD404", Severity::Warning, include_str!("../../docs/advice/SD404.md")),
     topic(Id::IdleHoldStop, "SD405", Severity::Warning, include_str!("../../docs/advice/SD405.md")),
+    topic(Id::OomKilled, "SD501", Severity::Warning, include_str!("../../docs/advice/SD501.md")),
+    topic(Id::MemoryNearLimit, "SD502", Severity::Warning, include_str!("../../docs/advice/SD502.md")),
+    topic(Id::OomGroup, "SD503", Severity::Note, include_str!("../../docs/advice/SD503.md")),
+    topic(Id::Throttled, "SD504", Severity::Warning, include_str!("../../docs/advice/SD504.md")),
     topic(Id::Zombies, "SD601", Severity::Warning, include_str!("../../docs/advice/SD601.md")),
 ];
 
@@ -153,9 +165,18 @@ impl Default for Given {
 impl Given {
     /// Writes it to the log, unless one of its kind has been given.
     pub fn give(&self, advice: &Advice) {
+        self.write(advice, false);
+    }
+
+    /// Writes it to the log each time: something has happened again that costs requests.
+    pub fn repeat(&self, advice: &Advice) {
+        self.write(advice, true);
+    }
+
+    fn write(&self, advice: &Advice, again: bool) {
         let place = CATALOGUE.iter().zip(&self.0).find(|(topic, _)| topic.id == advice.id);
         match place {
-            Some((_, given)) if given.replace(true) => {}
+            Some((_, given)) if given.replace(true) && !again => {}
             Some((Topic { code, severity: Severity::Note, .. }, _)) => tracing::info!(advice = code, "{advice}"),
             Some((Topic { code, .. }, _)) => tracing::warn!(advice = code, "{advice}"),
             None => {}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::cgroup::Snapshot;
 use crate::check::Check;
 use crate::http::{Answers, Verdict, Visitor};
 use crate::lifecycle::{Moment, PHASES};
@@ -83,6 +84,8 @@ pub struct LookedUp {
     pub traffic: Option<Totals>,
     /// Dead members of the tree that their parents have not reaped.
     pub zombies: usize,
+    /// What the kernel tells of our control group.
+    pub cgroup: Snapshot,
 }
 
 /// Counts one more.
@@ -219,6 +222,7 @@ impl Board {
             metrics.gauge("connections_in_flight", "Those with a request in flight.", traffic.in_flight);
             metrics.gauge("accept_queue", "Connections that the app has not accepted.", traffic.accept_queue);
         }
+        metrics.cgroup(&looked_up.cgroup);
         let help = "Connections that came after the app was told to stop.";
         metrics.counter("late_connections_total", help, figures.late.get());
         let given = self.given.codes().map(|code| (code, 1));

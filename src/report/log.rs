@@ -20,6 +20,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::ending::Ending;
 use crate::plan::LogFormat;
 
 const STDERR: i32 = 2;
@@ -53,6 +54,14 @@ pub fn init(format: LogFormat, level: Level) {
 /// Writes one line, before the log is set up or after it can be trusted.
 pub fn plain(text: impl fmt::Display) {
     let _ = Stderr.write_all(format!("sundown: {text}\n").as_bytes());
+}
+
+/// Says why the program was not started, before or after the log is set up.
+pub fn not_started(code: u8, text: &str) {
+    match IS_JSON.load(Ordering::Relaxed) {
+        true => tracing::error!(code, ending = Ending::NotStarted.name(), "{text}"),
+        false => plain(text),
+    }
 }
 
 /// `sundown: text` for a person; the level is named where it is not the usual one.

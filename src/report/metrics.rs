@@ -3,6 +3,8 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
+use crate::cgroup::Snapshot;
+
 /// What a scrape is answered with.
 #[derive(Default)]
 pub struct Metrics(String);
@@ -39,6 +41,26 @@ impl Metrics {
         }
     }
 
+    /// What the kernel tells of our control group.
+    pub fn cgroup(&mut self, figures: &Snapshot) {
+        if let Some(used) = figures.memory_used {
+            self.gauge("memory_used_bytes", "The working set of the control group, by which the kubelet goes.", used);
+        }
+        if let Some(limit) = figures.memory_limit {
+            self.gauge("memory_limit_bytes", "Its limit of memory.", limit);
+        }
+        if let Some(kills) = figures.oom_kills {
+            self.counter("oom_kills_total", "Processes killed for want of memory.", kills);
+        }
+        if let Some((periods, throttled)) = figures.cpu_periods.zip(figures.cpu_throttled_periods) {
+            self.counter("cpu_periods_total", "Periods of the CPU quota in which something ran.", periods);
+            self.counter("cpu_throttled_periods_total", "Those of them in which the quota was used up.", throttled);
+        }
+        if let Some(time) = figures.throttled_time {
+            self.counter("cpu_throttled_seconds_total", "How long its CPUs were held back for that.", seconds(time));
+        }
+    }
+
     fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = write!(self.0, "# HELP sundown_{name} {help}\n# TYPE sundown_{name} {kind}\n");
     }
@@ -64,5 +86,34 @@ mod tests {
              # HELP sundown_stops_total How often.\n# TYPE sundown_stops_total counter\n\
              sundown_stops_total{source=\"signal\"} 2\nsundown_stops_total{source=\"prestop\"} 0\n"
         );
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_no_figure() {
+        let text = |figures: Snapshot| {
+            let mut metrics = Metrics::default();
+            metrics.cgroup(&figures);
+            metrics.into_text()
+        };
+        assert_eq!(text(Snapshot::default()), "");
+        let known = Snapshot {
+            oom_kills: Some(2),
+            memory_used: Some(5000),
+            memory_limit: Some(6000),
+            cpu_periods: Some(50),
+            cpu_throttled_periods: Some(40),
+            throttled_time: Some(Duration::from_millis(2100)),
+            ..Snapshot::default()
+        };
+        for line in [
+            "sundown_oom_kills_total 2",
+            "sundown_memory_used_bytes 5000",
+            "sundown_memory_limit_bytes 6000",
+            "sundown_cpu_periods_total 50",
+            "sundown_cpu_throttled_periods_total 40",
+            "sundown_cpu_throttled_seconds_total 2.1",
+        ] {
+            assert!(text(known).lines().any(|known| known == line), "{line} is not in {}", text(known));
+        }
     }
 }

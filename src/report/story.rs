@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::lifecycle::{DrainEnd, From, Hold, KillReason, Moment, NoDrain, Outcome, Request};
 use crate::plan::{Limit, human};
+use crate::report::ending::Ending;
 use crate::signals::{Sender, Signal};
 use crate::tree::process::{Comm, Key};
 
@@ -90,7 +91,7 @@ impl Story {
     }
 
     /// The one line at the end.
-    pub fn end(&self, outcome: &Outcome, code: u8, used: Option<Duration>, limit: Limit) -> String {
+    pub fn end(&self, outcome: &Outcome, ending: Ending, code: u8, used: Option<Duration>, limit: Limit) -> String {
         let mut line = String::new();
         if let Some((request, sender)) = self.asked {
             let _ = write!(line, "stopped: asked by {}; ", Asked(request, sender));
@@ -107,9 +108,11 @@ impl Story {
         if let Some(time) = self.stop {
             let _ = write!(line, "the stop took {}; ", human(time));
         }
-        match outcome.ended {
-            Some(ended) => write!(line, "the app {ended}; "),
-            None => write!(line, "the app is still there; "),
+        match (outcome.killed, outcome.ended) {
+            (None, _) | (Some(KillReason::Linger), Some(_)) => write!(line, "the app {ending}; "),
+            // What was killed, and why, follows.
+            (Some(_), Some(ended)) => write!(line, "the app {ended}; "),
+            (Some(_), None) => write!(line, "the app is still there; "),
         }
         .ok();
         self.kills(&mut line, outcome);

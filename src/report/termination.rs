@@ -45,6 +45,14 @@ impl TerminationLog {
         self.replace(words)
     }
 
+    /// Takes back what was written ahead: it did not come to it.
+    ///
+    /// # Errors
+    /// Those of write(2).
+    pub fn take_back(&mut self) -> io::Result<()> {
+        if self.ahead.is_empty() { Ok(()) } else { self.replace("") }
+    }
+
     /// Writes the last words.
     ///
     /// # Errors
@@ -65,11 +73,13 @@ impl TerminationLog {
         let rest_from = (kept_from + self.ahead.len()).min(text.len());
         let mut tail = text[rest_from..].to_vec();
         let mut ours = String::new();
-        if text[..kept_from].iter().chain(&tail).next_back().is_some_and(|last| *last != b'\n') {
+        if !words.is_empty() {
+            if text[..kept_from].iter().chain(&tail).next_back().is_some_and(|last| *last != b'\n') {
+                ours.push('\n');
+            }
+            ours.push_str(cut(words));
             ours.push('\n');
         }
-        ours.push_str(cut(words));
-        ours.push('\n');
         tail.extend_from_slice(ours.as_bytes());
         let at = start + kept_from as u64;
         file.write_all_at(&tail, at)?;
@@ -128,6 +138,17 @@ mod tests {
         fs::write(&file, "the app starts anew").expect("written");
         log.write("the very end").expect("written");
         assert_eq!(fs::read_to_string(&file).expect("read"), "the app starts anew\nthe very end\n");
+    }
+
+    #[test]
+    fn what_was_written_ahead_can_be_taken_back() {
+        let (file, mut log) = log("the app's words");
+        log.take_back().expect("nothing to do");
+        log.write_ahead("ahead").expect("written");
+        log.take_back().expect("written");
+        assert_eq!(fs::read_to_string(&file).expect("read"), "the app's words");
+        log.write_ahead("again").expect("written");
+        assert_eq!(fs::read_to_string(&file).expect("read"), "the app's words\nagain\n");
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, request: Request, hold: Hold) {
+        self.look_at_cgroup();
         let now = self.now();
         self.board.stop_began.set(self.lifecycle.clock().map(|clock| clock.start));
         let left = self.lifecycle.kill_at().map(|at| at.saturating_sub(now));
@@ -221,7 +222,10 @@ impl Supervisor {
 
     fn pass_on(&mut self, signal: Signal) {
         match self.teller.pass_on(signal) {
-            Passed::On => count(&self.board.figures.passed_on),
+            Passed::On => {
+                count(&self.board.figures.passed_on);
+                self.memory.passed_on = self.memory.passed_on.with(signal);
+            }
             Passed::Idle => {}
             Passed::Held => {
                 count(&self.board.figures.held_back);

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
 use super::Order;
+use crate::cgroup::{Cgroup, Snapshot};
 use crate::check::{self, Check, Judge};
 use crate::child::end::Ended;
 use crate::child::program::Program;
@@ -47,6 +48,8 @@ pub struct Surroundings {
     pub board: Rc<Board>,
     /// The mask and dispositions for them.
     pub inherited: Inherited,
+    /// Whether a live check that fails while the CPU limit holds us back is not counted.
+    pub is_patient: bool,
     /// Their connections to the app.
     pub own: Rc<check::OwnConnections>,
 }
@@ -84,16 +87,20 @@ async fn repeat(which: Which, check: Check, pace: Pace, around: Surroundings, or
         // Alive, or busy, until the contrary is proven; not ready until it is.
         judge.hear(true);
     }
+    let mut held_back = HeldBack::new(which == Which::Live && around.is_patient);
     loop {
         let passed = ask(&check, pace.timeout, &around).await;
         if let Err(reason) = &passed {
             tracing::debug!("the {which:?} check fails: {reason}");
         }
-        if let Some(verdict) = judge.hear(passed.is_ok())
+        let counts = passed.is_ok() || !held_back.was_meanwhile();
+        if counts
+            && let Some(verdict) = judge.hear(passed.is_ok())
             && orders.send(Order::Checked(which, verdict)).is_err()
         {
             return;
         }
+        held_back.begin();
         let is_eager = matches!(which, Which::DrainWhile | Which::Outlive) || around.board.phase() == PHASES[0];
         tokio::time::sleep(if is_eager { pace.period.min(EAGER) } else { pace.period }).await;
     }
@@ -106,6 +113,45 @@ pub async fn ask(check: &Check, limit: Duration, around: &Surroundings) -> Resul
         Check::Tcp(check) => check::tcp(check, limit, &around.own).await,
         Check::Exec(command) => run(command, Role::Check, Some(limit), &around.helpers, around.inherited).await,
         Check::Running | Check::Listening => Ok(()),
+    }
+}
+
+/// Whether the CPU limit held the container back in the period of a check, for those who want to know.
+struct HeldBack {
+    cgroup: Option<Cgroup>,
+    before: Snapshot,
+    is_told: bool,
+}
+
+impl HeldBack {
+    fn new(wanted: bool) -> Self {
+        let mut held_back = Self { cgroup: wanted.then(Cgroup::find), before: Snapshot::default(), is_told: false };
+        held_back.begin();
+        held_back
+    }
+
+    /// A period begins: from the end of one check to that of the next.
+    fn begin(&mut self) {
+        if let Some(cgroup) = &self.cgroup {
+            self.before = cgroup.snapshot();
+        }
+    }
+
+    /// Whether it was, in at least half of the periods since. Told when it begins to be so.
+    fn was_meanwhile(&mut self) -> bool {
+        let Some(cgroup) = &self.cgroup else { return false };
+        let now = cgroup.snapshot();
+        let grown = |figure: fn(&Snapshot) -> Option<u64>| Some(figure(&now)?.saturating_sub(figure(&self.before)?));
+        let (throttled, periods) =
+            (grown(|figures| figures.cpu_throttled_periods), grown(|figures| figures.cpu_periods));
+        let was = throttled.zip(periods).is_some_and(|(throttled, periods)| throttled > 0 && throttled * 2 >= periods);
+        if was && !std::mem::replace(&mut self.is_told, was) {
+            tracing::warn!(
+                "the live check fails while the CPU limit holds the container back: that is not counted (--throttle-patience)"
+            );
+        }
+        self.is_told = was;
+        was
     }
 }
 

@@ -8,6 +8,7 @@ use super::Supervisor;
 use super::farewell::Farewell;
 use crate::lifecycle::Outcome;
 use crate::plan::ExitPolicy;
+use crate::report::ending::Ending;
 use crate::signals::{self, Arrivals, SigSet, Signal};
 
 /// What strays get between TERM and KILL.
@@ -32,6 +33,7 @@ impl Supervisor {
         }
         let code = apply(&self.plan.exit, &outcome, self.teller.ledger.sent());
         self.examine_end(&outcome);
+        self.look_for_oom_kills();
         self.last_words(&outcome, code);
         code
     }
@@ -59,19 +61,32 @@ impl Supervisor {
     }
 
     fn last_words(&mut self, outcome: &Outcome, code: u8) {
-        if !self.story.is_worth_telling() {
-            return;
-        }
-        self.tell_timeline(code);
-        let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
-        let line = self.story.end(outcome, code, used, self.plan.limit);
-        match outcome.killed {
-            Some(_) => tracing::warn!(code, "{line}"),
-            None => tracing::info!(code, "{line}"),
-        }
-        if let Err(error) = self.termination.write(&line) {
+        let sent = self.teller.ledger.sent().union(self.memory.passed_on);
+        let ending = Ending::of(outcome, sent, self.memory.ended_the_app);
+        let has_story = self.story.is_worth_telling();
+        let line = (has_story || ending.is_a_mishap()).then(|| self.tell_end(outcome, ending, code));
+        let written = match line.filter(|_| has_story || !ending.speaks_for_itself()) {
+            Some(line) => self.termination.write(&line),
+            None => self.termination.take_back(),
+        };
+        if let Err(error) = written {
             tracing::warn!("the termination message cannot be written: {error}");
         }
+    }
+
+    fn tell_end(&mut self, outcome: &Outcome, ending: Ending, code: u8) -> String {
+        self.tell_timeline(code);
+        let used = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
+        let line = self.story.end(outcome, ending, code, used, self.plan.limit);
+        let signal = ending.signal().map(|signal| signal.to_string());
+        let (ending, is_bad) = (ending.name(), outcome.killed.is_some() || ending.is_a_mishap());
+        let (signal, oom_kills) = (signal.as_deref(), self.oom_kills());
+        if is_bad {
+            tracing::warn!(code, ending, signal, oom_kills, "{line}");
+        } else {
+            tracing::info!(code, ending, signal, oom_kills, "{line}");
+        }
+        line
     }
 
     /// A few lines that can be pasted into a report.

@@ -22,6 +22,10 @@ struct Reaped {
 impl Supervisor {
     pub(super) async fn reap(&mut self) {
         let reaped = self.reap_all();
+        for ended in [reaped.child, reaped.app].into_iter().flatten() {
+            self.note_end(ended);
+        }
+        self.look_for_oom_kills_again();
         if let Some(signal) = reaped.stopped {
             self.child_stopped(signal);
         }

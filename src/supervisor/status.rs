@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::Supervisor;
 use super::examine::ancestors;
 use super::traffic::Connections;
+use crate::cgroup::Snapshot;
 use crate::plan::human;
 use crate::report::board::LookedUp;
 use crate::report::json::{list, quote, seconds};
@@ -20,12 +21,14 @@ impl Supervisor {
         LookedUp {
             traffic: traffic.map(|traffic| traffic.totals),
             zombies: self.teller.tree.zombies().map(|(_, count)| count).sum(),
+            cgroup: self.look_at_cgroup(),
         }
     }
 
     pub(super) fn status_text(&mut self) -> String {
         let apps = self.apps();
         let traffic = self.connections_of_last_look();
+        let cgroup = self.look_at_cgroup().to_string();
         let mut text = format!(
             "phase    {} ({})\nready    {}\nserving  {}\nchild    pid {}, {}\n",
             self.board.phase(),
@@ -51,6 +54,9 @@ impl Supervisor {
         };
         if let Some(seen) = self.keepalive.estimate {
             let _ = writeln!(text, "keepalive {}, of {} closes seen", human(seen.timeout), seen.closes);
+        }
+        if !cgroup.is_empty() {
+            let _ = writeln!(text, "cgroup   {cgroup}");
         }
         let now = self.now();
         for prober in self.board.probers.borrow().iter() {
@@ -78,6 +84,7 @@ impl Supervisor {
         let traffic = self.connections_of_last_look();
         let ports = list(traffic.iter().flat_map(|traffic| &traffic.ports).map(u16::to_string));
         let traffic = traffic.map_or_else(|| "null".to_owned(), |traffic| traffic_json(&traffic));
+        let cgroup = cgroup_json(&self.look_at_cgroup());
         let since = self.lifecycle.clock().map(|clock| self.now().saturating_sub(clock.start));
         let told = list(self.teller.ledger.told().iter().map(|told| {
             let (pid, name) = (told.key.pid, quote(told.comm.as_str()));
@@ -87,7 +94,7 @@ impl Supervisor {
             concat!(
                 "{{\"version\":\"{}\",\"pid\":{},\"phase\":\"{}\",\"why\":{},\"ready\":{},\"serving\":{},\"child\":{},\"child_ended\":{},",
                 "\"drain_seconds\":{:.3},\"grace_period_seconds\":{},\"stop_asked_seconds_ago\":{},\"kill_in_seconds\":{},",
-                "\"apps\":{},\"ports\":{},\"traffic\":{},\"keepalive_seconds\":{},\"probers\":{},\"told\":{}}}"
+                "\"apps\":{},\"ports\":{},\"traffic\":{},\"cgroup\":{},\"keepalive_seconds\":{},\"probers\":{},\"told\":{}}}"
             ),
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
@@ -104,6 +111,7 @@ impl Supervisor {
             apps,
             ports,
             traffic,
+            cgroup,
             seconds(self.keepalive.estimate.map(|seen| seen.timeout)),
             self.probers_json(),
             told,
@@ -163,6 +171,22 @@ fn traffic_json(traffic: &Connections) -> String {
         totals.accept_queue,
         known(seconds(Some(totals.oldest_request))),
         known(seconds(Some(totals.longest_idle))),
+    )
+}
+
+fn cgroup_json(figures: &Snapshot) -> String {
+    let number = |figure: Option<u64>| figure.map_or("null".into(), |figure| figure.to_string());
+    format!(
+        concat!(
+            "{{\"memory_used_bytes\":{},\"memory_limit_bytes\":{},\"oom_kills\":{},\"cpu_periods\":{},",
+            "\"cpu_throttled_periods\":{},\"cpu_throttled_seconds\":{}}}"
+        ),
+        number(figures.memory_used),
+        number(figures.memory_limit),
+        number(figures.oom_kills),
+        number(figures.cpu_periods),
+        number(figures.cpu_throttled_periods),
+        seconds(figures.throttled_time),
     )
 }
 

@@ -89,6 +89,7 @@ impl<'a> Waiting<'a> {
             board,
             inherited,
             own: Rc::<OwnConnections>::default(),
+            is_patient: plan.throttle_patience,
         };
         let mut waiting =
             Self { plan, began, around, inbox, missing: Rc::default(), asking: JoinSet::new(), connections };

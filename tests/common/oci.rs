@@ -18,6 +18,16 @@ pub struct Container {
     capabilities: &'static [&'static str],
     seccomp: Option<String>,
     files: Vec<(&'static str, &'static str)>,
+    limits: Option<Limits>,
+}
+
+/// A control group with limits, seen inside as Docker shows it: read-only.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// As the runtime's configuration writes them.
+    pub resources: &'static str,
+    /// Whether a namespace hides the host's path.
+    pub namespace: bool,
 }
 
 /// What Docker leaves to root.
@@ -42,7 +52,7 @@ impl Container {
     /// Of root, with Docker's capabilities, and with busybox's shell. The root file system is read-only, and there is no
     /// /dev/termination-log.
     pub fn of_root() -> Self {
-        Self { uid: 0, has_shell: true, capabilities: DOCKERS, seccomp: None, files: Vec::new() }
+        Self { uid: 0, has_shell: true, capabilities: DOCKERS, seccomp: None, files: Vec::new(), limits: None }
     }
 
     /// The same of nobody, with no capability and no way to one.
@@ -71,6 +81,12 @@ impl Container {
     /// With one more file in its root, which may be executed.
     pub fn file(mut self, path: &'static str, content: &'static str) -> Self {
         self.files.push((path, content));
+        self
+    }
+
+    /// In a control group of its own with these limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
         self
     }
 
@@ -103,7 +119,7 @@ impl Container {
         }
         let folder = common::directory();
         let root = folder.path().join("rootfs");
-        for name in ["bin", "proc", "dev"] {
+        for name in ["bin", "proc", "dev", "sys/fs/cgroup"] {
             fs::create_dir_all(root.join(name)).expect("room for it");
         }
         fs::copy(SUNDOWN, root.join("sundown")).expect("room for it");
@@ -132,8 +148,15 @@ impl Container {
         let Self { uid, capabilities, .. } = self;
         let seccomp = self.seccomp.as_ref().map_or(String::new(), |filter| format!(r#","seccomp":{filter}"#));
         let (args, capabilities) = (list(words), list(capabilities));
-        let namespaces =
-            ["pid", "mount", "ipc", "uts", "network"].map(|kind| format!(r#"{{"type":"{kind}"}}"#)).join(",");
+        let (mut groups, mut resources) = ("", String::new());
+        let mut kinds = vec!["pid", "mount", "ipc", "uts", "network"];
+        if let Some(limits) = self.limits {
+            groups = r#",{"destination":"/sys/fs/cgroup","type":"cgroup","source":"cgroup","options":["nosuid","noexec","nodev","ro"]}"#;
+            resources = format!(r#","resources":{}"#, limits.resources);
+            kinds.extend(limits.namespace.then_some("cgroup"));
+        }
+        let namespaces: Vec<_> = kinds.iter().map(|kind| format!(r#"{{"type":"{kind}"}}"#)).collect();
+        let namespaces = namespaces.join(",");
         let no_new_privileges = *uid != 0;
         format!(
             r#"{{"ociVersion":"1.0.2","root":{{"path":"rootfs","readonly":true}},
@@ -141,8 +164,8 @@ impl Container {
             "noNewPrivileges":{no_new_privileges},
             "capabilities":{{"bounding":{capabilities},"permitted":{capabilities},"effective":{capabilities}}}}},
             "mounts":[{{"destination":"/proc","type":"proc","source":"proc"}},
-            {{"destination":"/dev","type":"tmpfs","source":"tmpfs"}}],
-            "linux":{{"cgroupsPath":"/{id}","namespaces":[{namespaces}]{seccomp}}}}}"#
+            {{"destination":"/dev","type":"tmpfs","source":"tmpfs"}}{groups}],
+            "linux":{{"cgroupsPath":"/{id}","namespaces":[{namespaces}]{resources}{seccomp}}}}}"#
         )
     }
 }
@@ -156,7 +179,7 @@ fn install_shell(root: &Path) {
     let path = common::path();
     let busybox = path.split(':').map(|folder| Path::new(folder).join("busybox")).find(|file| file.exists());
     fs::copy(busybox.expect("it was looked for"), root.join("bin/busybox")).expect("room for it");
-    for name in ["sh", "sleep", "umount", "setsid", "httpd"] {
+    for name in ["sh", "sleep", "umount", "setsid", "httpd", "dd"] {
         symlink("busybox", root.join("bin").join(name)).expect("room for it");
     }
 }
