@@ -204,6 +204,11 @@ fn environment(settings: &Settings, limit: Duration) -> Vec<(String, String)> {
             let words: Vec<&str> = settings.all(name).map(|said| said.value.trim()).collect();
             Some(words.join(" ")).filter(|words| !words.is_empty())
         }
+        // And these are its lines.
+        "wait-for" | "on-exit" => {
+            let lines: Vec<&str> = settings.all(name).map(|said| said.value.trim()).collect();
+            Some(lines.join("\n")).filter(|lines| !lines.is_empty())
+        }
         _ => settings.get(name).map(|said| said.value.trim().to_owned()),
     };
     let shown = OPTIONS.iter().filter(|option| option.is_of_a_run());

@@ -12,14 +12,14 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 pub(super) const SIGNAL_TO: &[(&str, SignalTo)] =
     &[("app", SignalTo::App), ("child", SignalTo::Child), ("group", SignalTo::Group), ("tree", SignalTo::Tree)];
 
-pub(super) const NOTIFY: &[(&str, Notify)] = &[("child", Notify::Child), ("self", Notify::Own), ("off", Notify::Off)];
-
 pub(super) const DRAIN_UNTIL: &[(&str, DrainUntil)] = &[
     ("delay", DrainUntil::Delay),
     ("quiet", DrainUntil::Quiet),
     ("no-new", DrainUntil::NoNew),
     ("released", DrainUntil::Released),
 ];
+
+pub(super) const NOTIFY: &[(&str, Notify)] = &[("child", Notify::Child), ("self", Notify::Own), ("off", Notify::Off)];
 
 /// The value that goes by this word.
 pub(super) fn one_of<T: Copy>(table: &[(&str, T)], text: &str) -> Result<T, String> {

@@ -19,6 +19,7 @@ use crate::notify::Notifier;
 use crate::plan::{Plan, human};
 use crate::report::advice::Given;
 use crate::report::board::{Board, LookedUp};
+use crate::report::json;
 use crate::signals::{Arrival, Arrivals, Inherited, Signal};
 use crate::tree::helpers::Helpers;
 
@@ -87,8 +88,8 @@ impl<'a> Waiting<'a> {
             helpers: Rc::new(Helpers::default()),
             board,
             inherited,
-            is_patient: false,
             own: Rc::<OwnConnections>::default(),
+            is_patient: plan.throttle_patience,
         };
         let mut waiting =
             Self { plan, began, around, inbox, missing: Rc::default(), asking: JoinSet::new(), connections };
@@ -214,7 +215,7 @@ impl<'a> Waiting<'a> {
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
             board.phase(),
-            crate::report::json::quote(&board.why()),
+            json::quote(&board.why()),
         )
     }
 
