@@ -7,11 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::child::args::expand_env;
 use crate::child::program::Program as ChildProgram;
-use crate::child::start::{How, Role, start};
+use crate::child::start::{How, Place, Role, start};
 use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
 use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
+use crate::compat::{self, Init};
 use crate::control;
 use crate::fallback;
 use crate::plan::show::Outline;
@@ -36,6 +37,9 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
         log::plain(format_args!("descriptors 0 to 2 cannot be secured: {error}"));
         return OWN_FAILURE;
     }
+    if let Some(init) = Init::of(args) {
+        return compat::main(init, args, inherited);
+    }
     let call = match cli::parse(args, std::env::vars_os(), std::process::id() == 1) {
         Ok(call) => call,
         Err(text) => {
@@ -57,11 +61,16 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             let _ = signals::set_mask(inherited.mask);
             show_plan(asked)
         }
-        Call::Run(settings) => launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
-            log::not_started(code, &text);
-            code
-        }),
+        Call::Run(settings) => supervise(settings, inherited),
     }
+}
+
+/// Runs the program under supervision, and gives the exit code.
+pub fn supervise(settings: cli::Settings, inherited: Inherited) -> u8 {
+    launch(settings, inherited).unwrap_or_else(|Failure(code, text)| {
+        log::not_started(code, &text);
+        code
+    })
 }
 
 /// Prints the plan, and tells by the exit code whether all fits.
@@ -113,7 +122,7 @@ fn launch(settings: cli::Settings, inherited: Inherited) -> Result<u8, Failure> 
     let terminal = if stops_on_resize(&plan) { None } else { Terminal::of_stdin() };
     // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
     let handed = terminal.filter(|terminal| terminal.is_foreground());
-    let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
+    let how = How { inherited, terminal: handed, place: Place::OwnGroup, role: Role::Program };
     let child = start(&program, how).map_err(|error| not_started(&error, &mut termination))?;
     fallback::note_child(child);
     let setup = Setup { plan, child, mark, terminal, inherited, termination, given };
