@@ -370,14 +370,13 @@ fn arrival(info: &libc::signalfd_siginfo) -> Option<Arrival> {
 /// Waits for the next signal of the set, which must be blocked (rt_sigtimedwait(2)); none if it does not come in time. What
 /// is meant for a stream of [`Arrivals`] is better read there.
 pub fn wait(set: SigSet, patience: Option<Duration>) -> Option<Arrival> {
-    let patience = patience
-        .map(|time| libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ });
+    let patience =
+        patience.map(|time| libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ });
     // SAFETY: plain numbers; all zeros is a valid value of each.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let patience = patience.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the raw call, for the size of the kernel's set; the pointers are to values of ours, or null for no limit.
-    let number =
-        unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set.0, &raw mut info, patience, size_of::<u64>()) };
+    let number = unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set.0, &raw mut info, patience, size_of::<u64>()) };
     let signal = Signal::new(number as i32)?;
     // SAFETY: the field lies within the bytes that the kernel has filled; what it means depends on the code.
     let pid = unsafe { info.si_pid() };

@@ -89,8 +89,7 @@ fn rewrite(text: &OsStr) -> Option<(Signal, Option<Signal>)> {
     Some((signal(from)??, signal(to)?))
 }
 
-const REWRITE_USAGE: &str =
-    "Usage: -r option takes <signum>:<signum>, where <signum> is between 1 and 31.
+const REWRITE_USAGE: &str = "Usage: -r option takes <signum>:<signum>, where <signum> is between 1 and 31.
 This option can be specified multiple times.
 Use --help for full usage.
 ";
@@ -164,17 +163,15 @@ impl Voice {
                     error(format_args!("Not running in setsid mode."));
                 }
             }
-            News::Detached(Ok(Leader(true))) => error(format_args!(
-                "Detached from controlling tty, ignoring the first SIGHUP and SIGCONT we receive."
-            )),
+            News::Detached(Ok(Leader(true))) => {
+                error(format_args!("Detached from controlling tty, ignoring the first SIGHUP and SIGCONT we receive."))
+            }
             News::Detached(Ok(Leader(false))) => {
                 error(format_args!("Detached from controlling tty, but was not session leader."));
             }
-            News::Detached(Err(errno)) => error(format_args!(
-                "Unable to detach from controlling tty (errno={} {}).",
-                errno as i32,
-                Words(errno)
-            )),
+            News::Detached(Err(errno)) => {
+                error(format_args!("Unable to detach from controlling tty (errno={} {}).", errno as i32, Words(errno)))
+            }
             News::Spawned { pid, .. } => error(format_args!("Child spawned with PID {pid}.")),
             News::Arrived(signal) => error(format_args!("Received signal {}.", signal.number())),
             News::HandOff(signal) => error(format_args!("Ignoring tty hand-off signal {}.", signal.number())),

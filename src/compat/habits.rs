@@ -99,15 +99,8 @@ impl Rewrites {
 }
 
 /// The marks of a bug, which the C inits leave to the kernel.
-pub(super) const BUGS: [Signal; 7] = [
-    Signal::ILL,
-    Signal::TRAP,
-    Signal::ABRT,
-    Signal::BUS,
-    Signal::FPE,
-    Signal::SEGV,
-    Signal::SYS,
-];
+pub(super) const BUGS: [Signal; 7] =
+    [Signal::ILL, Signal::TRAP, Signal::ABRT, Signal::BUS, Signal::FPE, Signal::SEGV, Signal::SYS];
 
 /// The signals by which a terminal stops a job.
 pub(super) const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];

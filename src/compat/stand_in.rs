@@ -243,11 +243,9 @@ impl StandIn<'_> {
     }
 
     fn pass_on(&self, signal: Signal, whom: Whom) {
-        let Some(child) = self.child else { return };
         let Some(to) = self.rewritten(signal) else { return };
         self.voice().tell(News::Passing(to));
-        let target = if whom == Whom::Group { -child } else { child };
-        let sent = signals::send(target, to).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+        let sent = self.child.ok_or(Errno::ESRCH).and_then(|child| send(child, whom, to));
         self.voice().tell(News::Passed(to, sent));
     }
 
@@ -271,8 +269,7 @@ impl StandIn<'_> {
         match (arrival.sender, self.child) {
             (Sender::Kernel, Some(child)) => {
                 if !job::stop(me, arrival.signal) {
-                    let target = if self.habits.whom == Whom::Group { -child } else { child };
-                    let _ = signals::send(target, Signal::CONT);
+                    let _ = send(child, self.habits.whom, Signal::CONT);
                 }
             }
             _ => {
@@ -327,6 +324,11 @@ impl StandIn<'_> {
     fn voice(&self) -> &Voice {
         &self.habits.voice
     }
+}
+
+fn send(child: i32, whom: Whom, signal: Signal) -> nix::Result<()> {
+    let target = if whom == Whom::Group { -child } else { child };
+    signals::send(target, signal).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
 }
 
 /// A write of ours to a closed pipe: it says nothing about the child's.
