@@ -1,6 +1,7 @@
 //! The stand-in: starts the child, forwards, reaps, and exits when the child has ended, as every other init does.
 
 use std::ffi::{OsStr, OsString};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -268,6 +269,7 @@ impl StandIn<'_> {
         let me = std::process::id() as i32;
         match (arrival.sender, self.child) {
             (Sender::Kernel, Some(child)) => {
+                until_stopped(child);
                 if !job::stop(me, arrival.signal) {
                     let _ = send(child, self.habits.whom, Signal::CONT);
                 }
@@ -323,6 +325,25 @@ impl StandIn<'_> {
 
     fn voice(&self) -> &Voice {
         &self.habits.voice
+    }
+}
+
+/// How long a child may take to stop, and how often it is looked at.
+const STOPPING: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Waits until the child has stopped, or ended. Until then it may still take what is typed for the shell.
+fn until_stopped(child: i32) {
+    let limit = Instant::now() + STOPPING;
+    // SAFETY: plain numbers; all zeros is a valid value of each.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to details of ours.
+    while unsafe { libc::waitid(libc::P_PID, child as libc::id_t, &raw mut info, flags) } == 0
+        && info.si_signo == 0
+        && Instant::now() < limit
+    {
+        std::thread::sleep(LOOK);
     }
 }
 
