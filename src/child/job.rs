@@ -1,5 +1,7 @@
 //! Job control: Ctrl-Z, `fg` and `bg` of the shell that we were started from, if there is one.
 
+use std::time::Duration;
+
 use super::terminal::Terminal;
 use crate::signals::{self, SigSet, Signal};
 
@@ -26,7 +28,10 @@ impl Job {
                 self.terminal.take_back(self.child);
                 // Where nobody could make us go on, the kernel does not stop us, and a child that waits for the terminal
                 // would only ask again.
-                if stop(OUR_GROUP, signal) || signal == Signal::TSTP {
+                let stopped = stop(OUR_GROUP, signal);
+                if stopped || signal == Signal::TSTP {
+                    // The shell's CONT is passed on here and now: later, it might undo the next Ctrl-Z.
+                    signals::wait(SigSet::EMPTY.with(Signal::CONT), Some(Duration::ZERO));
                     self.go_on();
                 }
             }
