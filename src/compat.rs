@@ -30,7 +30,7 @@ use habits::Rewrites;
 
 /// An init that we stand in for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Init {
+pub enum Original {
     /// tini, which is also Docker's.
     Tini,
     /// dumb-init.
@@ -40,20 +40,20 @@ pub enum Init {
 }
 
 /// The names of their files. Docker and podman put the file of their `--init` in the container under one of their own.
-const NAMES: &[(&str, Init)] = &[
-    ("tini", Init::Tini),
-    ("tini-static", Init::Tini),
-    ("docker-init", Init::Tini),
-    ("dumb-init", Init::DumbInit),
-    ("catatonit", Init::Catatonit),
-    ("podman-init", Init::Catatonit),
+const NAMES: &[(&str, Original)] = &[
+    ("tini", Original::Tini),
+    ("tini-static", Original::Tini),
+    ("docker-init", Original::Tini),
+    ("dumb-init", Original::DumbInit),
+    ("catatonit", Original::Catatonit),
+    ("podman-init", Original::Catatonit),
 ];
 
-impl Init {
+impl Original {
     /// The one by whose name we were called.
     pub fn of(args: &[OsString]) -> Option<Self> {
         let name = Path::new(args.first()?).file_name()?;
-        NAMES.iter().find(|(known, _)| name == *known).map(|(_, init)| *init)
+        NAMES.iter().find(|(known, _)| name == *known).map(|(_, original)| *original)
     }
 }
 
@@ -95,11 +95,11 @@ impl Answer {
 }
 
 /// Does what the init's command line says, and gives the exit code.
-pub fn main(init: Init, args: &[OsString], inherited: Inherited) -> u8 {
-    let read = match init {
-        Init::Tini => tini::read,
-        Init::DumbInit => dumb_init::read,
-        Init::Catatonit => catatonit::read,
+pub fn main(original: Original, args: &[OsString], inherited: Inherited) -> u8 {
+    let read = match original {
+        Original::Tini => tini::read,
+        Original::DumbInit => dumb_init::read,
+        Original::Catatonit => catatonit::read,
     };
     let Asked { command, habits, implied } = match read(args, &|name| std::env::var_os(name)) {
         Ok(asked) => asked,
@@ -146,18 +146,18 @@ mod tests {
     #[test]
     fn the_last_part_of_the_name_tells_whom_we_stand_in_for() {
         for (name, init) in [
-            ("tini", Some(Init::Tini)),
-            ("/sbin/docker-init", Some(Init::Tini)),
-            ("./tini-static", Some(Init::Tini)),
-            ("/usr/bin/dumb-init", Some(Init::DumbInit)),
-            ("/run/podman-init", Some(Init::Catatonit)),
-            ("/catatonit", Some(Init::Catatonit)),
+            ("tini", Some(Original::Tini)),
+            ("/sbin/docker-init", Some(Original::Tini)),
+            ("./tini-static", Some(Original::Tini)),
+            ("/usr/bin/dumb-init", Some(Original::DumbInit)),
+            ("/run/podman-init", Some(Original::Catatonit)),
+            ("/catatonit", Some(Original::Catatonit)),
             ("/tini/sundown", None),
             ("tini.sh", None),
             ("", None),
         ] {
-            assert_eq!(Init::of(&[name.into()]), init, "{name}");
+            assert_eq!(Original::of(&[name.into()]), init, "{name}");
         }
-        assert_eq!(Init::of(&[]), None);
+        assert_eq!(Original::of(&[]), None);
     }
 }

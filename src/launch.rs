@@ -12,7 +12,7 @@ use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
 use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
-use crate::compat::{self, Init};
+use crate::compat::{self, Original};
 use crate::control;
 use crate::fallback;
 use crate::plan::show::Outline;
@@ -37,8 +37,8 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
         log::plain(format_args!("descriptors 0 to 2 cannot be secured: {error}"));
         return OWN_FAILURE;
     }
-    if let Some(init) = Init::of(args) {
-        return compat::main(init, args, inherited);
+    if let Some(original) = Original::of(args) {
+        return compat::main(original, args, inherited);
     }
     let call = match cli::parse(args, std::env::vars_os(), std::process::id() == 1) {
         Ok(call) => call,

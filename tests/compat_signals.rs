@@ -343,16 +343,14 @@ fn a_storm_of_signals_at_the_start_is_not_lost() {
             command.args(init.reaps).args(["--", "sleep", "20"]).stderr(Stdio::null());
             let mut process = spawn(&mut command);
             until_it_can_hear(process.id());
-            let began = Instant::now();
-            let mut end = None;
-            while end.is_none() && began.elapsed() < Duration::from_secs(10) {
+            until("its end", || {
                 // SAFETY: takes two numbers; the process is ours and not reaped yet.
                 unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
-                end = process.try_wait().expect("it is our child");
-            }
-            let _ = process.kill();
+                process.try_wait().expect("it is our child").is_some()
+            });
             // Its own code: the signal found it prepared.
-            assert_eq!(end.and_then(|end| end.code()), Some(143), "{}", init.name);
+            let code = process.wait().expect("it is our child").code();
+            assert_eq!(code, Some(143), "{}", init.name);
         }
     }
 }

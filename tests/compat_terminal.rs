@@ -38,7 +38,6 @@ fn echo(init: &str) -> String {
 #[test]
 fn ctrl_z_stops_the_job_and_fg_takes_it_on() {
     for init in each() {
-        eprintln!("{init}");
         let mut session = bash();
         session.enter(&echo(&init));
         session.told();
