@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::signals::Signal;
+
 /// One option: `--name VALUE`, or `SUNDOWN_NAME=VALUE`.
 pub struct Opt {
     /// Its long name.
@@ -223,6 +225,8 @@ pub enum Source {
     Flag,
     /// In the environment.
     Environment,
+    /// By an option of the init under whose name we were called.
+    OtherInit,
 }
 
 /// One value that the user gave.
@@ -239,7 +243,7 @@ pub struct Said {
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
-            Source::Flag => write!(f, "--{} {}", self.name, self.value),
+            Source::Flag | Source::OtherInit => write!(f, "--{} {}", self.name, self.value),
             Source::Environment => {
                 write!(f, "SUNDOWN_{}={}", self.name.replace('-', "_").to_ascii_uppercase(), self.value)
             }
@@ -257,9 +261,34 @@ pub struct Settings {
     pub command: Vec<OsString>,
     /// What to warn of: variables that look like ours and are not.
     pub warnings: Vec<String>,
+    /// Signals to pass on as others, or not at all (dumb-init's `--rewrite`).
+    pub rewrites: Vec<(Signal, Option<Signal>)>,
 }
 
+/// These only say how the log looks: they do not ask for any of what there is to tell.
+const OF_THE_LOG: &[&str] = &["log-format", "log-level"];
+
 impl Settings {
+    /// What the environment says, for a program whose command line was that of another init. `implied` is what that
+    /// asks for in our words: a variable of ours that says it otherwise wins.
+    pub fn of_other_init(
+        command: Vec<OsString>,
+        implied: Vec<(&'static str, String)>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        let said = implied.into_iter().map(|(name, value)| Said { name, source: Source::OtherInit, value }).collect();
+        let mut settings = Self { said, command, ..Self::default() };
+        from_environment(&mut settings, environment);
+        settings
+    }
+
+    /// Whether the environment asks for anything that only we do.
+    pub fn ask_for_ours(&self) -> bool {
+        self.said.iter().any(|said| {
+            said.source == Source::Environment && !said.value.is_empty() && !OF_THE_LOG.contains(&said.name)
+        })
+    }
+
     /// Every value of an option: those of the command line if there are any, else the environment's.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &Said> {
         let flagged = self.said.iter().any(|said| said.name == name && said.source == Source::Flag);

@@ -28,6 +28,8 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// How long leftovers may take after the child's end.
 const LINGER: Duration = Duration::from_secs(5);
+/// How long one wait is: for the deadline's sake, and because the kernel need not say SIGCHLD twice.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the killing may take.
 const KILLING: Duration = Duration::from_secs(1);
 
@@ -98,8 +100,8 @@ impl Minimal {
             if self.deadline_is_over() {
                 self.kill();
             }
-            if let Some(signal) = wait_for_signal() {
-                self.take(signal);
+            if let Some(arrival) = signals::wait(SigSet::ALL, Some(PATIENCE)) {
+                self.take(arrival.signal);
             }
         }
     }
@@ -190,21 +192,4 @@ fn kill_children() -> bool {
         }
     }
     found
-}
-
-/// Waits for the next signal, a fifth of a second at most: for the deadline's sake, and because the kernel need not say SIGCHLD twice.
-fn wait_for_signal() -> Option<Signal> {
-    let (all, patience) = (SigSet::ALL.bits(), libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 });
-    // SAFETY: the raw call, for the size of the kernel's set; the pointers are to a set and a time of ours, and null asks
-    // for no details.
-    let signal = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigtimedwait,
-            &all,
-            std::ptr::null_mut::<libc::siginfo_t>(),
-            &patience,
-            size_of::<u64>(),
-        )
-    };
-    Signal::new(signal as i32)
 }

@@ -7,11 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::child::args::expand_env;
 use crate::child::program::Program as ChildProgram;
-use crate::child::start::{How, Role, start};
+use crate::child::start::{How, Place, Role, start};
 use crate::child::std_fds::sanitize_std_fds;
 use crate::child::terminal::Terminal;
 use crate::child::why::StartError;
 use crate::cli::{self, Call, Planned};
+use crate::compat::{self, Original};
 use crate::control;
 use crate::fallback;
 use crate::http::Guard;
@@ -39,6 +40,9 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
         log::plain(format_args!("descriptors 0 to 2 cannot be secured: {error}"));
         return OWN_FAILURE;
     }
+    if let Some(original) = Original::of(args) {
+        return compat::main(original, args, inherited);
+    }
     let call = match cli::parse(args, std::env::vars_os(), std::process::id() == 1) {
         Ok(call) => call,
         Err(text) => {
@@ -60,9 +64,14 @@ pub fn main(args: &[OsString], inherited: Inherited) -> u8 {
             let _ = signals::set_mask(inherited.mask);
             show_plan(asked)
         }
-        Call::Run(settings) => or_say_why(launch(settings, inherited)),
+        Call::Run(settings) => supervise(settings, inherited),
         Call::Sidecar(settings) => or_say_why(stand_beside(settings, inherited)),
     }
+}
+
+/// Runs the program under supervision, and gives the exit code.
+pub fn supervise(settings: cli::Settings, inherited: Inherited) -> u8 {
+    or_say_why(launch(settings, inherited))
 }
 
 fn or_say_why(code: Result<u8, Failure>) -> u8 {
@@ -157,7 +166,7 @@ fn begin(plan: &Plan, inherited: Inherited, notifier: &mut Notifier) -> Result<B
     let terminal = if stops_on_resize(plan) { None } else { Terminal::of_stdin() };
     // Never stolen: started with `&`, we have it to hand over only after the shell's `fg`.
     let handed = terminal.filter(|terminal| terminal.is_foreground());
-    let how = How { inherited, terminal: handed, own_group: true, role: Role::Program };
+    let how = How { inherited, terminal: handed, place: Place::OwnGroup, role: Role::Program };
     let child = start(&program, how).map_err(|error| not_started(&error, &mut termination))?;
     fallback::note_child(child);
     Ok(Begun { child, mark, terminal, termination, ears })

@@ -6,6 +6,7 @@ mod cgroup;
 mod check;
 mod child;
 mod cli;
+mod compat;
 mod control;
 mod entry;
 mod fallback;

@@ -8,7 +8,7 @@ use crate::check::{self, Check};
 use crate::cli::{Said, Settings};
 use crate::http::{Address, Key};
 use crate::report::advice::Advice;
-use crate::signals::SigSet;
+use crate::signals::{SigSet, Signal};
 
 mod budget;
 mod fit;
@@ -82,6 +82,8 @@ pub struct Plan {
     pub wrappers: Vec<String>,
     /// Whether `${PORT}` is replaced in arguments.
     pub expand_env: bool,
+    /// Signals that are passed on as others, or not at all.
+    pub rewrites: Vec<(Signal, Option<Signal>)>,
     /// What becomes of exit codes.
     pub exit: ExitPolicy,
     /// Where the termination message goes, where it was said.
@@ -347,6 +349,7 @@ impl Plan {
             panic_on_request: read(&settings, "x-panic-on-request", switch)?.unwrap_or(false),
             prestop,
             http,
+            rewrites: settings.rewrites,
             command: settings.command,
             warnings,
             advice,
@@ -360,6 +363,12 @@ impl Plan {
             sidecar::complete(&plan)?;
         }
         Ok(plan)
+    }
+
+    /// What a signal is passed on as; none if it is not to be.
+    pub fn rewritten(&self, signal: Signal) -> Option<Signal> {
+        let of_it = |(from, _): &&(Signal, _)| *from == signal;
+        self.rewrites.iter().rev().find(of_it).map_or(Some(signal), |(_, to)| *to)
     }
 
     /// When everything has to be over, counted from the stop request; only where the limit was stated.

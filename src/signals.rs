@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A signal by its number, 1 to 64. The real-time ones have no name of their own: RTMIN+n counts from 34, as on every
 /// libc (32 and 33 belong to the thread library).
@@ -40,12 +41,17 @@ impl Signal {
     pub const HUP: Self = Self(1);
     pub const INT: Self = Self(2);
     pub const QUIT: Self = Self(3);
+    pub const ILL: Self = Self(4);
+    pub const TRAP: Self = Self(5);
     pub const ABRT: Self = Self(6);
+    pub const BUS: Self = Self(7);
+    pub const FPE: Self = Self(8);
     pub const KILL: Self = Self(9);
     pub const USR1: Self = Self(10);
     pub const SEGV: Self = Self(11);
     pub const PIPE: Self = Self(13);
     pub const TERM: Self = Self(15);
+    pub const STKFLT: Self = Self(16);
     pub const CHLD: Self = Self(17);
     pub const CONT: Self = Self(18);
     pub const STOP: Self = Self(19);
@@ -56,6 +62,7 @@ impl Signal {
     pub const WINCH: Self = Self(28);
     pub const IO: Self = Self(29);
     pub const PWR: Self = Self(30);
+    pub const SYS: Self = Self(31);
     /// RTMIN+3, which systemd takes as "halt" and images for it name as STOPSIGNAL.
     pub const HALT: Self = Self(RTMIN + 3);
 }
@@ -152,6 +159,12 @@ impl SigSet {
     #[must_use]
     pub fn with(self, signal: Signal) -> Self {
         Self(self.0 | 1 << (signal.0 - 1))
+    }
+
+    /// The set without the signal.
+    #[must_use]
+    pub fn without(self, signal: Signal) -> Self {
+        Self(self.0 & !(1 << (signal.0 - 1)))
     }
 
     /// The set with all of the other in it.
@@ -254,6 +267,17 @@ pub enum Sender {
     Outside,
 }
 
+impl Sender {
+    /// SI_USER, SI_QUEUE and SI_TKILL are zero or below and carry a sender; what the kernel itself raises is above zero.
+    fn of(code: i32, pid: i32, uid: u32) -> Self {
+        match (code, pid) {
+            (1.., _) => Self::Kernel,
+            (_, 0) => Self::Outside,
+            (_, pid) => Self::Inside { pid, uid },
+        }
+    }
+}
+
 impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -347,13 +371,25 @@ impl AsRawFd for Arrivals {
 
 fn arrival(info: &libc::signalfd_siginfo) -> Option<Arrival> {
     let signal = Signal::new(info.ssi_signo as i32)?;
-    // SI_USER, SI_QUEUE and SI_TKILL are zero or below and carry a sender; what the kernel itself raises is above zero.
-    let sender = match (info.ssi_code, info.ssi_pid) {
-        (1.., _) => Sender::Kernel,
-        (_, 0) => Sender::Outside,
-        (_, pid) => Sender::Inside { pid: pid as i32, uid: info.ssi_uid },
-    };
-    Some(Arrival { signal, sender })
+    Some(Arrival { signal, sender: Sender::of(info.ssi_code, info.ssi_pid as i32, info.ssi_uid) })
+}
+
+/// Waits for the next signal of the set, which must be blocked (rt_sigtimedwait(2)); none if it does not come in time. What
+/// is meant for a stream of [`Arrivals`] is better read there.
+pub fn wait(set: SigSet, patience: Option<Duration>) -> Option<Arrival> {
+    let patience =
+        patience.map(|time| libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ });
+    // SAFETY: plain numbers; all zeros is a valid value of each.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let patience = patience.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the raw call, for the size of the kernel's set; the pointers are to values of ours, or null for no limit.
+    let number = unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set.0, &raw mut info, patience, size_of::<u64>()) };
+    let signal = Signal::new(number as i32)?;
+    // SAFETY: the field lies within the bytes that the kernel has filled; what it means depends on the code.
+    let pid = unsafe { info.si_pid() };
+    // SAFETY: as above.
+    let uid = unsafe { info.si_uid() };
+    Some(Arrival { signal, sender: Sender::of(info.si_code, pid, uid) })
 }
 
 /// Sends a signal to one process (kill(2)), real-time ones included.

@@ -10,11 +10,11 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, read, setpgid, write};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, read, setpgid, setsid, write};
 
 use super::head;
-use super::program::Program;
-use super::start::{How, Role};
+use super::program::{LISTEN_PID, Program};
+use super::start::{How, Place, Role};
 use crate::signals::{Signal, replace_disposition, set_mask};
 
 const SHELL: &CStr = c"/bin/sh";
@@ -32,9 +32,10 @@ pub(super) enum Stage {
 
 /// What the child tells its parent when it could not become its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub struct Failure {
     pub(super) stage: Stage,
-    pub(super) errno: Errno,
+    /// What the last call said.
+    pub errno: Errno,
     /// Which of the program's files it was.
     pub(super) file: usize,
 }
@@ -71,14 +72,28 @@ pub(super) struct Image<'a> {
     /// The same for /bin/sh; its second word is filled in with the file that turns out to be a script.
     shell_argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
+    /// Where in `env` the child's own pid is to be put.
+    listen_pid: Option<usize>,
+    assignment: Assignment,
 }
+
+/// Room for `LISTEN_PID=` and the longest pid there is.
+type Assignment = [u8; LISTEN_PID.len() + 12];
 
 impl<'a> Image<'a> {
     /// Prepares it; allocates, so it belongs before the fork.
     pub(super) fn of(program: &'a Program) -> Self {
         let argv = pointers(&program.argv);
         let shell_argv = [SHELL.as_ptr(), ptr::null()].into_iter().chain(argv.iter().skip(1).copied()).collect();
-        Self { files: &program.files, argv, shell_argv, env: pointers(&program.env) }
+        let env = pointers(&program.env);
+        Self { files: &program.files, argv, shell_argv, env, listen_pid: program.listen_pid, assignment: [0; _] }
+    }
+
+    /// Puts this process's pid in place of the one that LISTEN_PID names.
+    fn claim_listeners(&mut self) {
+        let Some(place) = self.listen_pid.and_then(|index| self.env.get_mut(index)) else { return };
+        write_assignment(&mut self.assignment, getpid().as_raw().unsigned_abs());
+        *place = self.assignment.as_ptr().cast();
     }
 
     /// Tries the files in turn, as execvp(3) does; comes back only if none can be run.
@@ -105,6 +120,15 @@ impl<'a> Image<'a> {
             *script = file.as_ptr();
         }
         Failure::new(Stage::Shell, execve(SHELL, &self.shell_argv, &self.env), index)
+    }
+}
+
+fn write_assignment(text: &mut Assignment, mut number: u32) {
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    text[..LISTEN_PID.len()].copy_from_slice(LISTEN_PID);
+    for place in text[LISTEN_PID.len()..][..digits].iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
@@ -138,6 +162,7 @@ pub(super) fn become_program(image: &mut Image, how: How, null: Option<BorrowedF
     let failure = match null.map_or(Ok(()), |null| redirect(null, how.role)) {
         Ok(()) => {
             prepare(how);
+            image.claim_listeners();
             image.exec()
         }
         Err(errno) => Failure::new(Stage::Redirect, errno, 0),
@@ -162,11 +187,18 @@ fn redirect(null: BorrowedFd, role: Role) -> nix::Result<()> {
 ///
 /// The mask comes last: until then SIGTTOU is blocked, and a signal for the child waits for its program.
 fn prepare(how: How) {
-    if how.own_group {
-        let me = getpid();
-        let _ = setpgid(me, me);
-        if let Some(terminal) = how.terminal {
-            let _ = terminal.hand_to(me.as_raw());
+    match how.place {
+        Place::Ours => {}
+        Place::OwnGroup => {
+            let me = getpid();
+            let _ = setpgid(me, me);
+            if let Some(terminal) = how.terminal {
+                let _ = terminal.hand_to(me.as_raw());
+            }
+        }
+        Place::OwnSession(told) => {
+            let _ = setsid();
+            told(take_terminal());
         }
     }
     restore(Signal::PIPE, how.inherited.sigpipe_ignored);
@@ -174,6 +206,27 @@ fn prepare(how: How) {
     let _ = set_mask(how.inherited.mask);
 }
 
+/// Makes the terminal on stdin the one that controls our session (TIOCSCTTY(2const)).
+fn take_terminal() -> nix::Result<()> {
+    // SAFETY: takes numbers.
+    Errno::result(unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) }).map(drop)
+}
+
 fn restore(signal: Signal, ignored: bool) {
     replace_disposition(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_is_written_in_full() {
+        for number in [1, 9, 10, 4_194_304, u32::MAX] {
+            let mut text = [0; _];
+            write_assignment(&mut text, number);
+            let text = CStr::from_bytes_until_nul(&text).expect("it ends");
+            assert_eq!(text.to_str(), Ok(format!("LISTEN_PID={number}").as_str()));
+        }
+    }
 }

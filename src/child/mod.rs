@@ -6,6 +6,7 @@ mod elf;
 pub mod end;
 mod exec;
 mod head;
+pub mod job;
 pub mod program;
 pub mod start;
 pub mod std_fds;

@@ -8,6 +8,9 @@ use super::why::{Reason, StartError};
 /// Where a command is looked for if its environment has no PATH, as runc and the shells of Debian and Alpine do.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The variable that says whom a service manager's sockets are for (sd_listen_fds(3)).
+pub(super) const LISTEN_PID: &[u8] = b"LISTEN_PID=";
+
 /// A command that is ready to be started, any number of times.
 #[derive(Debug)]
 pub struct Program {
@@ -17,6 +20,8 @@ pub struct Program {
     pub(super) files: Vec<CString>,
     /// The directories that were searched; none if the command names a file by itself.
     pub(super) searched: Option<Searched>,
+    /// Which of the variables is to name the child's pid.
+    pub(super) listen_pid: Option<usize>,
 }
 
 /// Where a command without a slash was looked for.
@@ -42,9 +47,19 @@ impl Program {
         Ok(Self {
             files,
             searched,
+            listen_pid: None,
             env: env.into_iter().map(assignment).map(c_string).collect::<Result<_, _>>()?,
             argv: argv.into_iter().map(c_string).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Hands the sockets that were meant for process `ours` on to the child: its LISTEN_PID will name the child.
+    pub fn hand_listeners_on(&mut self, ours: u32) {
+        let names_us = |text: &CString| {
+            let value = text.as_bytes().strip_prefix(LISTEN_PID);
+            value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok()) == Some(ours)
+        };
+        self.listen_pid = self.env.iter().position(names_us);
     }
 
     /// The command's name as it was given.

@@ -11,7 +11,8 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2, setpgid};
 
 use super::diagnose::diagnose;
-use super::exec::{FAILURE_LEN, Failure, Image, become_program};
+pub use super::exec::Failure;
+use super::exec::{FAILURE_LEN, Image, become_program};
 use super::program::Program;
 use super::terminal::Terminal;
 use super::why::{Reason, StartError};
@@ -22,12 +23,24 @@ use crate::signals::Inherited;
 pub struct How {
     /// The mask and the dispositions that the program gets.
     pub inherited: Inherited,
-    /// The terminal to hand to the program's group; needs `own_group`.
+    /// The terminal to hand to the program's group; needs [`Place::OwnGroup`].
     pub terminal: Option<Terminal>,
-    /// Whether the program leads a process group of its own, numbered as its pid.
-    pub own_group: bool,
+    /// Where the program is put.
+    pub place: Place,
     /// What it is started for.
     pub role: Role,
+}
+
+/// Where a program is put among sessions and groups (credentials(7)).
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Into our own group.
+    Ours,
+    /// At the head of a group of its own, numbered as its pid.
+    OwnGroup,
+    /// At the head of a session of its own, which takes the terminal on stdin if nobody has it. How that went is told to
+    /// the function, in the child and before its exec: it has to be async-signal-safe.
+    OwnSession(fn(nix::Result<()>)),
 }
 
 /// What a program is started for. Only the start of the one that it is all about is waited for, however long it takes: the
@@ -54,6 +67,37 @@ const PATIENCE: u16 = 250;
 /// The program cannot be found (127) or executed (126), or there is no room for another process, descriptor or
 /// /dev/null (1). The text says which file, why, and what to do.
 pub fn start(program: &Program, how: How) -> Result<i32, StartError> {
+    spawn(program, how).map_err(|stillborn| match stillborn {
+        Stillborn::Unforked(reason) => reason.into(),
+        Stillborn::Unexecuted { failure, .. } => diagnose(program, failure).into(),
+    })
+}
+
+/// Why there is no program.
+#[derive(Debug)]
+pub enum Stillborn {
+    /// There was no child.
+    Unforked(Reason),
+    /// There was one, of this pid, but it could not become the program.
+    Unexecuted {
+        /// The child's pid. It has been reaped.
+        pid: i32,
+        /// What it said.
+        failure: Failure,
+    },
+}
+
+impl From<Reason> for Stillborn {
+    fn from(reason: Reason) -> Self {
+        Self::Unforked(reason)
+    }
+}
+
+/// As [`start`], for who tells a failure in other words.
+///
+/// # Errors
+/// As there.
+pub fn spawn(program: &Program, how: How) -> Result<i32, Stillborn> {
     let null = if how.role == Role::Program { None } else { Some(open_null()?) };
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(Reason::Pipe)?;
     let mut image = Image::of(program);
@@ -68,7 +112,7 @@ pub fn start(program: &Program, how: How) -> Result<i32, StartError> {
                 None => Ok(child.as_raw()),
                 Some(failure) => {
                     bury(child, how);
-                    Err(diagnose(program, failure).into())
+                    Err(Stillborn::Unexecuted { pid: child.as_raw(), failure })
                 }
             }
         }
@@ -83,7 +127,7 @@ fn open_null() -> Result<File, Reason> {
 /// Sets the group from our side too, so that it is there whichever of us runs first. EACCES means that the child has
 /// done it and is its program by now.
 fn lead_group(child: Pid, how: How) {
-    if how.own_group {
+    if let Place::OwnGroup = how.place {
         let _ = setpgid(child, child);
     }
 }
@@ -122,7 +166,7 @@ mod tests {
 
     fn how(role: Role) -> How {
         let inherited = Inherited { mask: SigSet::EMPTY, sigpipe_ignored: false, sigchld_ignored: false };
-        How { inherited, terminal: None, own_group: true, role }
+        How { inherited, terminal: None, place: Place::OwnGroup, role }
     }
 
     fn program(argv: &[&str]) -> Program {

@@ -37,7 +37,7 @@ impl Origin {
     /// Where the user said it, else the default.
     pub(super) fn of(settings: &Settings, name: &str) -> Self {
         Self::from(match settings.get(name).map(|said| said.source) {
-            Some(Source::Flag) => By::Flag,
+            Some(Source::Flag | Source::OtherInit) => By::Flag,
             Some(Source::Environment) => By::Environment,
             None => By::Default,
         })

@@ -11,7 +11,7 @@ use crate::cgroup::{Cgroup, Snapshot};
 use crate::check::{self, Check, Judge};
 use crate::child::end::Ended;
 use crate::child::program::Program;
-use crate::child::start::{How, Role, start as start_child};
+use crate::child::start::{How, Place, Role, start as start_child};
 use crate::lifecycle::PHASES;
 use crate::plan::Pace;
 use crate::report::board::Board;
@@ -167,7 +167,7 @@ pub async fn run(
     let environment =
         std::env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"SUNDOWN_")).collect();
     let program = Program::new(argv, environment).map_err(|error| error.to_string())?;
-    let how = How { inherited, terminal: None, own_group: true, role };
+    let how = How { inherited, terminal: None, place: Place::OwnGroup, role };
     let pid = start_child(&program, how).map_err(|error| error.to_string())?;
     let end = helpers.add(pid);
     let ended = match limit {

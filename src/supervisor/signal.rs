@@ -40,7 +40,11 @@ impl Supervisor {
                 self.handle(Event::Stop(Request::Signal(arrival.signal, arrival.sender.into()), worth)).await;
             }
             Asks::Nothing => {}
-            Asks::TheApp => self.handle(Event::Signal(arrival.signal)).await,
+            Asks::TheApp => {
+                if let Some(signal) = self.plan.rewritten(arrival.signal) {
+                    self.handle(Event::Signal(signal)).await;
+                }
+            }
         }
     }
 

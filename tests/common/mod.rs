@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub mod bare;
 pub mod clients;
+pub mod inits;
 pub mod instance;
 pub mod network;
 pub mod session;

@@ -111,8 +111,14 @@ impl Session {
 
     #[track_caller]
     pub fn wait_for_prompt(&mut self) {
+        self.expect_prompt("prompt$ ");
+    }
+
+    /// Waits for a text that no end of a line follows.
+    #[track_caller]
+    pub fn expect_prompt(&mut self, prompt: &str) {
         let until = Instant::now() + BOUND;
-        while !self.seen.contains("prompt$ ") {
+        while !self.seen.contains(prompt) {
             let left = until.saturating_duration_since(Instant::now());
             assert!(self.read_more(left), "no prompt comes; so far: {:?}", self.seen);
         }
