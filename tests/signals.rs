@@ -285,3 +285,21 @@ fn a_child_of_another_uid_that_cannot_be_signalled_is_warned_of_and_the_stop_goe
     assert!(last.contains(&format!("not permitted to signal: python3 (pid {other})")), "{last}");
     assert_eq!((instance.count("mine heard SIGTERM"), instance.count("other heard SIGTERM")), (1, 0));
 }
+
+#[test]
+fn a_log_that_has_lost_its_reader_is_no_signal_to_the_app() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let launch = Launch::sundown(&["--log-format", "text"]).prepared(move |command| {
+        command.stderr(writer);
+    });
+    let instance = raw(launch);
+    // Each is passed on, and the second one's line is written as well.
+    for number in [libc::SIGUSR1, libc::SIGTSTP, libc::SIGUSR2] {
+        instance.signal(number);
+    }
+    instance.signal(libc::SIGTERM);
+    instance.wait_record("app clean");
+    let heard = heard(&instance);
+    assert!(heard.contains(&"SIGUSR2".to_owned()) && !heard.contains(&"SIGPIPE".to_owned()), "{heard:?}");
+}

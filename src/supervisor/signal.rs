@@ -28,6 +28,9 @@ impl Supervisor {
     }
 
     async fn take(&mut self, arrival: Arrival) {
+        if is_our_own(&arrival) {
+            return;
+        }
         tracing::debug!("{} from {}", arrival.signal, arrival.sender);
         if arrival.sender == Sender::Kernel && self.is_childs_stop(arrival.signal) {
             return;
@@ -77,6 +80,12 @@ impl Supervisor {
             _ => Asks::TheApp,
         }
     }
+}
+
+/// A pipe of ours has lost its reader, our log's mostly: the kernel sends that in our own name, and it is nothing to the app.
+fn is_our_own(arrival: &Arrival) -> bool {
+    let me = std::process::id() as i32;
+    arrival.signal == Signal::PIPE && matches!(arrival.sender, Sender::Inside { pid, .. } if pid == me)
 }
 
 /// What a signal asks for.
