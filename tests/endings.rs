@@ -90,7 +90,9 @@ fn a_core_dump_is_named() {
     let shell = "ulimit -c unlimited; cd {dir}; kill -QUIT $$";
     let folder = common::directory();
     let script = shell.replace("{dir}", common::text(folder.path()));
-    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
+    let mut probe = std::process::Command::new("sh");
+    common::heed_interrupts(&mut probe);
+    let status = probe.args(["-c", &script]).status().expect("a shell");
     if !status.core_dumped() {
         return common::skip("no core can be dumped");
     }
