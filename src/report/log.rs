@@ -8,19 +8,18 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::ending::Ending;
+use super::line;
 use crate::plan::LogFormat;
 
 const STDERR: i32 = 2;
@@ -38,22 +37,13 @@ pub fn init(format: LogFormat, level: Level) {
     if let Some(own) = reopen() {
         OWN.store(own.into_raw_fd(), Ordering::Relaxed);
     }
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr);
-    let _ = match format {
-        LogFormat::Text => builder.event_format(Text).try_init(),
-        LogFormat::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_target(false)
-            .with_current_span(false)
-            .with_span_list(false)
-            .try_init(),
-    };
+    // It fails if it is set twice, and the first goes on then.
+    let _ = tracing::subscriber::set_global_default(Log { format, level });
 }
 
 /// Writes one line, before the log is set up or after it can be trusted.
 pub fn plain(text: impl fmt::Display) {
-    let _ = Stderr.write_all(format!("sundown: {text}\n").as_bytes());
+    put(&format!("sundown: {text}\n"));
 }
 
 /// Says why the program was not started, before or after the log is set up.
@@ -64,55 +54,46 @@ pub fn not_started(code: u8, text: &str) {
     }
 }
 
-/// `sundown: text` for a person; the level is named where it is not the usual one.
-struct Text;
-
-impl<S, N> FormatEvent<S, N> for Text
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        writer.write_str(match *event.metadata().level() {
-            Level::ERROR => "sundown: error: ",
-            Level::WARN => "sundown: warning: ",
-            Level::INFO => "sundown: ",
-            Level::DEBUG => "sundown: debug: ",
-            Level::TRACE => "sundown: trace: ",
-        })?;
-        event.record(&mut Message(&mut writer));
-        writeln!(writer)
-    }
+/// What becomes of an event: one line, written at once or not at all. Spans are not for a log of a few lines.
+struct Log {
+    format: LogFormat,
+    level: Level,
 }
 
-/// Writes the message and leaves the fields to JSON.
-struct Message<'a, 'b>(&'a mut Writer<'b>);
-
-impl Visit for Message<'_, '_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            let _ = write!(self.0, "{value:?}");
-        }
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level
     }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level.into())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        put(&match self.format {
+            LogFormat::Text => line::text(event),
+            LogFormat::Json => line::json(event, SystemTime::now()),
+        });
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
-/// Stderr that drops what it cannot take at once.
-struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let dropped = DROPPED.load(Ordering::Relaxed);
-        if dropped > 0 && write_at_once(loss(dropped).as_bytes()) {
-            DROPPED.fetch_sub(dropped, Ordering::Relaxed);
-        }
-        if !line.chunks(AT_ONCE).all(write_at_once) {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(line.len())
+/// Writes a line to stderr, or drops what that cannot take at once.
+fn put(line: &str) {
+    let dropped = DROPPED.load(Ordering::Relaxed);
+    if dropped > 0 && write_at_once(loss(dropped).as_bytes()) {
+        DROPPED.fetch_sub(dropped, Ordering::Relaxed);
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    if !line.as_bytes().chunks(AT_ONCE).all(write_at_once) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
     }
 }
 

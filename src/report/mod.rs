@@ -6,6 +6,7 @@ pub mod board;
 pub mod drained;
 pub mod ending;
 pub mod json;
+pub mod line;
 pub mod log;
 pub mod metrics;
 pub mod pressure;
