@@ -248,7 +248,8 @@ fn idle_connections_that_hold_the_stop_are_named() {
 #[test]
 fn children_that_their_parent_does_not_reap_are_named() {
     let (launch, _) = launch(&[]);
-    let parent = "import os, signal, time\nfor _ in range(20):\n  os.fork() or os._exit(0)\nsignal.signal(15, lambda *_: os._exit(0))\nopen('up', 'w')\ntime.sleep(60)";
+    // It waits until each has ended, and leaves it unreaped.
+    let parent = "import os, signal, time\nfor pid in [os.fork() or os._exit(0) for _ in range(20)]:\n  os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\nsignal.signal(15, lambda *_: os._exit(0))\nopen('up', 'w')\ntime.sleep(60)";
     let mut instance = launch.file("x", "").start(&[common::instance::python(), "-c", parent]);
     until("its children have ended", || instance.file("up").exists());
     instance.signal(libc::SIGTERM);
