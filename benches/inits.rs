@@ -1,8 +1,8 @@
 //! sundown beside tini, dumb-init and catatonit, by turns, each as PID 1 of fresh namespaces: the start, a signal's way,
 //! orphans, the stop, idling, memory. One table, and a picture.
 //!
-//!     cargo bench --bench inits                                # about six minutes: 300 rounds, a minute of idling
-//!     cargo bench --bench inits -- --short                     # a few seconds: 30 rounds, no picture
+//!     cargo bench --bench inits                                # about seven minutes: 300 rounds, a minute of idling
+//!     cargo bench --bench inits -- --short                     # twenty seconds: 30 rounds, no picture
 //!     cargo bench --bench inits -- --picture docs/inits.svg    # the picture somewhere else than target/inits.svg
 //!
 //! Needs root, x86_64 and rustc. What is not installed is named as SKIPPED. The musl build is what lies in
@@ -35,7 +35,7 @@ struct Size {
 }
 
 const FULL: Size = Size { rounds: 300, orphan_rounds: 15, orphans: 10_000, idle: Duration::from_secs(60) };
-const SHORT: Size = Size { rounds: 30, orphan_rounds: 3, orphans: 1_000, idle: Duration::from_secs(5) };
+const SHORT: Size = Size { rounds: 30, orphan_rounds: 2, orphans: 1_000, idle: Duration::from_secs(5) };
 const SIGNALS: usize = 10;
 
 fn main() -> ExitCode {
@@ -83,11 +83,13 @@ fn run(size: Size, short: bool, picture: Option<&str>) -> io::Result<()> {
         }
     }
     eprintln!("{:?} of idling", size.idle);
-    let commands: Vec<_> = all.iter().map(|contestant| contestant.command("wait", &[])).collect();
-    for (contestant, idle) in all.iter_mut().zip(measure::idle(&commands, size.idle)?) {
+    let mut commands: Vec<_> = all.iter().map(|contestant| contestant.command("wait", &[])).collect();
+    commands.push(contestant::with_endpoint(&child)?);
+    let mut idle = measure::idle(&commands, size.idle)?;
+    let probed = idle.pop().ok_or_else(|| io::Error::other("nothing was watched"))?;
+    for (contestant, idle) in all.iter_mut().zip(idle) {
         contestant.figures.idle = Some(idle);
     }
-    let probed = measure::with_endpoint(&child, size.idle / 5)?;
 
     let Size { rounds, orphan_rounds, orphans, idle } = size;
     println!(

@@ -1,6 +1,8 @@
 //! Who takes part, and what was measured of each.
 
 use std::fs;
+use std::io;
+use std::net::TcpListener;
 use std::path::Path;
 
 use crate::measure::{Idle, Orphans, Passage};
@@ -64,6 +66,12 @@ pub fn all(child: &str) -> Vec<Contestant> {
         }
     }
     all
+}
+
+/// sundown with its endpoint open, which nobody asks.
+pub fn with_endpoint(child: &str) -> io::Result<Vec<String>> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    Ok([GLIBC_BUILD, "--http", &address, "--ready-check", "running", "--", child, "wait"].map(String::from).to_vec())
 }
 
 /// A hard link: the same file under that name.

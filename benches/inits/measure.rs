@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, Read};
-use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -93,14 +92,6 @@ pub fn idle(commands: &[Vec<String>], span: Duration) -> io::Result<Vec<Idle>> {
         running.stop()?;
     }
     Ok(figures)
-}
-
-/// sundown with its endpoint open, which nobody asks.
-pub fn with_endpoint(child: &str, span: Duration) -> io::Result<Idle> {
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let argv = [env!("CARGO_BIN_EXE_sundown"), "--http", &address, "--ready-check", "running", "--", child, "wait"];
-    let idle = idle(&[argv.map(String::from).to_vec()], span)?;
-    idle.into_iter().next().ok_or_else(|| io::Error::other("it was not measured"))
 }
 
 impl Running {

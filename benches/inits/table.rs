@@ -156,8 +156,7 @@ pub fn missed(all: &[Contestant], probed: &Idle) -> Vec<String> {
             let is_kept = if measure.better == Better::More { figure >= limit } else { figure <= limit };
             if !is_kept {
                 let (name, what, unit) = (&one.name, measure.what, measure.unit);
-                let (figure, limit) = (grouped(figure), grouped(limit));
-                missed.push(format!("{name}: {what}: {figure} {unit}, and not {limit} {unit} ({word})"));
+                missed.push(format!("{name}: {what}: {figure:.1} {unit}, and not {limit:.1} ({word})"));
             }
         };
         let scaled = |measure: &Measure, by: f64| measure.best(all).map(|best| best * by);
