@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::{CStr, CString, c_char};
+use std::os::fd::RawFd;
 use std::ptr;
 
 use nix::errno::Errno;
@@ -13,13 +14,14 @@ pub struct Bare {
     argv: Vec<CString>,
     pid1: bool,
     traced: bool,
+    output: Option<RawFd>,
 }
 
 impl Bare {
     /// This program, by its path, with /dev/null on 0, 1 and 2.
     pub fn new(argv: &[&str]) -> Self {
         let argv = argv.iter().map(|&word| CString::new(word).expect("no NUL byte")).collect();
-        Self { argv, pid1: false, traced: false }
+        Self { argv, pid1: false, traced: false, output: None }
     }
 
     /// As PID 1 of a PID namespace with a /proc of its own. Needs root.
@@ -31,6 +33,12 @@ impl Bare {
     /// Traced by the calling thread: it stops at its exec (PTRACE_TRACEME).
     pub fn traced(mut self) -> Self {
         self.traced = true;
+        self
+    }
+
+    /// With this file on 1, into which goes first of all the time of the exec: nanoseconds of CLOCK_MONOTONIC, 8 bytes.
+    pub fn telling(mut self, output: RawFd) -> Self {
+        self.output = Some(output);
         self
     }
 
@@ -49,6 +57,7 @@ impl Bare {
 
     fn become_it(&self, argv: &[*const c_char], environment: &[*const c_char]) -> ! {
         let done = self.pid1.then(mount_proc).unwrap_or(Ok(())).and_then(|()| to_null());
+        let done = done.and_then(|()| self.output.map_or(Ok(()), tell_time));
         if done.is_ok() {
             if self.traced {
                 // SAFETY: takes nothing more.
@@ -81,6 +90,22 @@ fn to_null() -> nix::Result<()> {
         Errno::result(unsafe { libc::dup2(null, fd) })?;
     }
     Ok(())
+}
+
+fn tell_time(output: RawFd) -> nix::Result<()> {
+    // SAFETY: takes numbers.
+    Errno::result(unsafe { libc::dup2(output, 1) })?;
+    let time = now().to_ne_bytes();
+    // SAFETY: the bytes are ours, and so many.
+    Errno::result(unsafe { libc::write(1, time.as_ptr().cast(), time.len()) }).map(drop)
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a time of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// It runs, or has ended.
