@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::instance::{Instance, Launch, between, secs, until};
 
-const SLACK: Duration = Duration::from_millis(1500);
+const SLACK: Duration = Duration::from_secs(4);
 
 /// An app that listens, in a folder of its own with the file `busy`.
 fn app(options: &[&str]) -> Instance {

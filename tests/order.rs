@@ -16,7 +16,7 @@ use common::SUNDOWN;
 use common::instance::{Instance, Launch, between, secs, until};
 use proxy::Proxy;
 
-const SLACK: Duration = Duration::from_millis(1500);
+const SLACK: Duration = Duration::from_secs(4);
 
 /// A port that no outgoing connection is given meanwhile.
 fn free_address() -> SocketAddr {

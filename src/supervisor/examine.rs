@@ -132,7 +132,8 @@ impl Supervisor {
         const KNOWN: u64 = 3;
         let probers = self.board.probers.borrow();
         let known = || probers.iter().filter(|prober| prober.visits >= KNOWN);
-        let cut_short = matches!(why, DrainEnd::Hurry | DrainEnd::ChildEnded);
+        // Balancers that were seen to let go have stopped asking for that, and a drain that was cut short says nothing.
+        let cut_short = matches!(why, DrainEnd::Hurry | DrainEnd::ChildEnded | DrainEnd::Released);
         if cut_short || known().any(|prober| prober.last >= began) {
             return;
         }
