@@ -405,13 +405,15 @@ fn is_service_link(name: &str, value: &OsStr) -> bool {
     let links_value = value.to_str().is_some_and(|value| {
         value.starts_with("tcp://") || value.starts_with("udp://") || value.starts_with("sctp://")
     });
+    // A check of ours has such a value too: SUNDOWN_OUTLIVE=tcp://127.0.0.1:8080.
+    let links_port = (name == "PORT" || name.ends_with("_PORT")) && links_value;
     let links_name = name.starts_with("SERVICE_")
         || name.contains("_SERVICE_PORT")
         || name.ends_with("_SERVICE_HOST")
         || name.split_once("PORT_").is_some_and(|(before, after)| {
             (before.is_empty() || before.ends_with('_')) && after.starts_with(|first: char| first.is_ascii_digit())
         });
-    links_value || links_name
+    links_port || links_name
 }
 
 /// The only subcommand that is about the options of a run.
@@ -569,6 +571,15 @@ mod tests {
         assert_eq!(value(&settings, "http"), None);
         let settings = run(&["sundown", "--", "app"], &[("SUNDOWN_DRIAN_DELAY", "6s")]);
         assert!(settings.warnings[0].contains("SUNDOWN_DRIAN_DELAY"), "{:?}", settings.warnings);
+    }
+
+    #[test]
+    fn an_option_whose_value_looks_like_a_services_is_taken_all_the_same() {
+        for option in OPTIONS {
+            let variable = option.variable();
+            let settings = run(&["sundown", "--", "app"], &[(&variable, "tcp://127.0.0.1:8080")]);
+            assert_eq!(value(&settings, option.name).as_deref(), Some("tcp://127.0.0.1:8080"), "{variable}");
+        }
     }
 
     #[test]
